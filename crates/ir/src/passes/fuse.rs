@@ -19,6 +19,7 @@ mod grow;
 mod matvec;
 mod prune;
 mod recompute;
+mod shared;
 mod siblings;
 
 use std::collections::BTreeSet;
@@ -39,7 +40,7 @@ pub struct Phase {
 }
 
 /// The phases, in their order.
-pub const PHASES: [Phase; 11] = [
+pub const PHASES: [Phase; 12] = [
     Phase {
         name: "grow",
         run: grow::run,
@@ -60,7 +61,7 @@ pub const PHASES: [Phase; 11] = [
     },
     Phase {
         name: "shared_reads",
-        run: absorb::shared_reads,
+        run: shared::shared_reads,
         reason: "Maps and row kernels over the same elements of one buffer become one kernel, which reads it once.",
     },
     Phase {
@@ -96,6 +97,12 @@ pub const PHASES: [Phase; 11] = [
         run: matvec::rows_into_matvec,
         reason: "A row kernel that only feeds matvecs moves into the prologue of each. Each workgroup reads that row \
                  anyway, so this saves a level.",
+    },
+    Phase {
+        name: "same_neighbours",
+        run: shared::same_neighbours,
+        reason: "Of the maps and row kernels that are left, those over the same elements with the same producers and \
+                 consumers become one dispatch.",
     },
     Phase {
         name: "recompute",

@@ -1,6 +1,6 @@
-//! Phases 3 and 4: kernels without anchors become prologues; kernels that read one buffer merge.
+//! Phase 3: kernels without anchors become prologues.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::cluster::{Class, Cluster, Clusters, sources};
 use crate::access;
@@ -22,11 +22,6 @@ const VECTOR: i64 = 8;
 /// The most points that may be computed in several consumers instead of once.
 const DUPLICATED_POINTS: usize = 4;
 
-/// The most points of kernels that merge because they read one buffer. Drivers take more than twice as long for a kernel of
-/// twice the length. (H100: 19 s for the steps of 50 parameters of 768 elements in one kernel, which share the norm of the
-/// gradients.)
-const MOST_SHARING_POINTS: usize = 256;
-
 /// The most points of a query or a bias that attention may recompute for each head and query: fewer than the
 /// multiplications of one score, as heads are at least this wide.
 const ATTENTION_PROLOGUE_POINTS: usize = 16;
@@ -46,7 +41,7 @@ pub(super) fn maps(c: &mut Clusters<'_>) -> Result<(), GraphError> {
 }
 
 /// Moves a kernel without anchors into all its consumers, if that costs less than its results in memory.
-fn absorb(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
+pub(super) fn absorb(c: &mut Clusters<'_>, id: usize) -> Result<(), GraphError> {
     let map = c.get(id).clone();
     let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
     let is_update = |n: &NodeId| matches!(c.graph.node(*n).op, Op::StateUpdate { .. });
@@ -330,67 +325,6 @@ fn is_slow(op: &Op) -> bool {
         Op::Gather { .. } => true,
         _ => false,
     }
-}
-
-/// Merges kernels over the same elements that read one buffer, so that it is read once.
-///
-/// Both must read the results of the same kernels (besides leaves). Then neither waits for more than before, and no
-/// level is added.
-pub(super) fn shared_reads(c: &mut Clusters<'_>) -> Result<(), GraphError> {
-    let mut order = c.live();
-    order.sort_by_key(|id| c.get(*id).nodes.first().copied());
-    let mut by_source: HashMap<Value, Vec<usize>> = HashMap::new();
-    let mut merged: BTreeSet<NodeId> = BTreeSet::new();
-    for mut id in order {
-        if c.clusters[id].is_none() || !matches!(c.get(id).kind, FusionKind::Map | FusionKind::Row) {
-            continue;
-        }
-        let sources = external(c, id);
-        let others: BTreeSet<usize> =
-            sources.iter().filter_map(|v| by_source.get(v)).flatten().copied().collect();
-        for other in others {
-            if c.clusters[other].is_none() || other == id {
-                continue;
-            }
-            let results = |c: &Clusters<'_>, id: usize| -> BTreeSet<Value> {
-                let computed = |v: &Value| c.class[v.node.index()] != Class::Leaf;
-                external(c, id).into_iter().filter(computed).collect()
-            };
-            let (read, read_by_other) = (results(c, id), results(c, other));
-            let points = c.get(other).nodes.len() + c.get(id).nodes.len();
-            if read == read_by_other
-                && points <= MOST_SHARING_POINTS
-                && let Some(united) = unite(c, other, id)?
-            {
-                id = united;
-                merged.extend(&c.get(id).nodes);
-            }
-        }
-        for source in external(c, id) {
-            by_source.entry(source).or_default().push(id);
-        }
-    }
-    producers_of(c, &merged)
-}
-
-/// Moves kernels without anchors into the one kernel that reads them, if it is of `merged` nodes: before it was merged, two
-/// kernels would have had to compute them.
-fn producers_of(c: &mut Clusters<'_>, merged: &BTreeSet<NodeId>) -> Result<(), GraphError> {
-    let is_map = |id: &usize| c.get(*id).kind == FusionKind::Map;
-    let mut order: Vec<usize> = c.live().into_iter().filter(is_map).collect();
-    order.sort_by_key(|id| std::cmp::Reverse(c.get(*id).nodes.last().copied()));
-    for id in order {
-        if c.clusters[id].is_none() {
-            continue;
-        }
-        let consumers: Vec<usize> = c.consumers(id).into_iter().collect();
-        if let [consumer] = consumers[..]
-            && !c.get(consumer).nodes.is_disjoint(merged)
-        {
-            absorb(c, id)?;
-        }
-    }
-    Ok(())
 }
 
 /// Values that a cluster reads from buffers.

@@ -328,7 +328,7 @@ impl<'a> Clusters<'a> {
     }
 
     /// Clusters that must precede `id`.
-    fn predecessors(&self, id: usize) -> BTreeSet<usize> {
+    pub fn predecessors(&self, id: usize) -> BTreeSet<usize> {
         let nodes = &self.get(id).nodes;
         let computed = nodes.iter().flat_map(|n| &self.sources[n.index()]).map(|v| v.node);
         let computed = computed.filter(|n| !nodes.contains(n));
