@@ -38,10 +38,13 @@ DEVICE_SUITE := $(call tests,$(DEVICE_NAMES))
 # All others; `tidy` has it that test files lie nowhere else.
 TEST_FILES := $(foreach folder,crates/*/tests tests/tests tests/*/tests,$(wildcard $(folder)/*.rs $(folder)/*/main.rs))
 OTHER_TESTS := $(call tests,$(filter-out $(DEVICE_NAMES),$(call names,$(TEST_FILES))))
+# The examples that tests run.
+RUN_EXAMPLES := $(patsubst %,--example %,$(call names,$(wildcard crates/candle/examples/*.rs crates/frontend/examples/*.rs)))
 
 # Mesa's software device has as many lanes as native vectors. LLVM compiles kernels of 4 lanes in two thirds of the time
-# of 8. But integer products need subgroups of 8, so the device suite keeps those.
+# of 8. But integer products need subgroups of 8: the parts of the device suite that have some keep those.
 FEW_LANES := LP_NATIVE_VECTOR_WIDTH=128
+INTEGER_PRODUCTS := choices:: differential::filetests formats:: heads:: matvec:: models::quantized_activations quantize:: quantized_results::
 
 step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
@@ -154,10 +157,12 @@ setup-docs: ## install mdBook, which builds the book
 test-all: ## every test; the device suite under the Khronos validation layer, AMD's compiler without its hardware
 	$(call step,device suite)
 	@test -n "$(DEVICE_SUITE)" || { echo "no device suite: tests/tests/device*" >&2; exit 1; }
-	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace $(DEVICE_SUITE)
+	$(FEW_LANES) REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace $(DEVICE_SUITE) -- \
+		$(INTEGER_PRODUCTS:%=--skip %)
+	REQUIRE_VULKAN=1 TALLOW_VALIDATE=1 cargo test $(LOCKED) --workspace $(DEVICE_SUITE) -- $(INTEGER_PRODUCTS)
 	$(call step,all other tests)
-	@# A test runs the examples; Cargo builds them by itself only where no targets are chosen.
-	cargo build $(LOCKED) --workspace --examples
+	@# Tests run these; Cargo builds examples by itself only where no targets are chosen.
+	cargo build $(LOCKED) --workspace $(RUN_EXAMPLES)
 	$(FEW_LANES) REQUIRE_VULKAN=1 REQUIRE_RADV=1 TALLOW_VALIDATE=1 \
 		cargo test $(LOCKED) --workspace --lib --bins $(OTHER_TESTS)
 	$(call step,tests in documentation)
@@ -179,13 +184,14 @@ no_crate = @tree=$$(cargo tree $(LOCKED) --workspace --no-default-features --pre
 	fi
 comma := ,
 
-# Test targets of the crates that users build without Vulkan. Left out is `examples`, which runs executables that a choice of
-# targets does not build, and `compile_check`, which needs Vulkan. The packages of tests and benchmarks run in `test-all`.
-WITHOUT_VULKAN := $(foreach crate,candle cli frontend models,$(wildcard crates/$(crate)/tests/*.rs crates/$(crate)/tests/*/main.rs))
+# Test targets that run without Vulkan: those of the tensors and of the command, which alone differ there. Left out is `examples`,
+# which runs executables that a choice of targets does not build, and `compile_check`, which needs Vulkan.
+WITHOUT_VULKAN := $(foreach crate,cli frontend,$(wildcard crates/$(crate)/tests/*.rs crates/$(crate)/tests/*/main.rs))
 WITHOUT_VULKAN := $(call tests,$(filter-out examples compile_check,$(call names,$(WITHOUT_VULKAN))))
 
 test-no-vulkan: ## build and test without Vulkan, on the interpreter, with no C++ in it
 	$(call step,tests without Vulkan)
 	$(call no_crate,normal$(comma)build --exclude tallow-candle,$(NOT_IN_BUILD))
 	$(call no_crate,normal$(comma)build$(comma)dev,$(NOT_IN_TESTS))
-	cargo test $(LOCKED) --workspace --no-default-features --lib --bins $(WITHOUT_VULKAN)
+	cargo check $(LOCKED) --workspace --no-default-features --all-targets
+	cargo test $(LOCKED) --workspace --no-default-features $(WITHOUT_VULKAN)

@@ -268,7 +268,8 @@ fn products(graph: &Graph) -> u64 {
     graph.nodes().map(|(_, node)| one(node)).sum()
 }
 
-/// Every filetest that holds a valid graph: interpreter against device, fused and, of some on software, one kernel a node.
+/// Each filetest that holds a valid graph, of which software takes half: interpreter against device, fused and, of some on
+/// software, one kernel a node.
 #[test]
 fn filetests_match_the_interpreter_and_themselves() {
     let Some(device) = device() else { return };
@@ -276,9 +277,8 @@ fn filetests_match_the_interpreter_and_themselves() {
     let (mut checked, mut failures) = (0, vec![]);
     let files = case::files(&folder);
     // A kernel for each node takes most of the time, and the tests of ops have those kernels too.
-    let in_nodes: HashSet<&PathBuf> = sampled(&device, 4, &files).collect();
-    // All files with subgroups, half of them without.
-    for path in sampled(&device, 1, &files) {
+    let in_nodes: HashSet<&PathBuf> = sampled(&device, 8, &files).collect();
+    for path in sampled(&device, 2, &files) {
         let case = Case::read(path);
         let Some(graph) = case.parse().ok().and_then(|g| verify(g).ok()) else { continue };
         let graph = graph.into_graph();
