@@ -99,12 +99,17 @@ fn random_symbols(graph: &Graph, rng: &mut Rng) -> Bindings {
     let constraints = graph.constraints();
     let mut tries: Vec<Bindings> = vec![];
     for _ in 0..1000 {
-        let value = |s: &tallow_ir::Symbol| (s.name().to_string(), 1 + rng.below(s.limit() as usize) as u64);
+        let value = |s: &tallow_ir::Symbol| {
+            let least = s.least().max(1);
+            let above = rng.below((s.limit().max(least) - least + 1) as usize);
+            (s.name().to_string(), u64::from(least) + above as u64)
+        };
         tries.push(graph.symbols().map(value).collect());
     }
     // The ends of the range, in case few values satisfy all constraints.
     for limit in [1, u64::MAX] {
-        let value = |s: &tallow_ir::Symbol| (s.name().to_string(), limit.min(u64::from(s.limit())));
+        let value =
+            |s: &tallow_ir::Symbol| (s.name().to_string(), limit.clamp(s.least().into(), s.limit().into()));
         tries.push(graph.symbols().map(value).collect());
     }
     let satisfies = |b: &Bindings| constraints.iter().all(|(end, extent)| end.eval(b) <= extent.eval(b));

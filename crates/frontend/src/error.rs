@@ -289,13 +289,15 @@ pub enum Error {
         /// The executable's device.
         device: String,
     },
-    /// A symbol's value beyond its maximum.
-    #[error("symbol {name:?} is {value}, its maximum is {max}")]
+    /// A symbol's value out of its range.
+    #[error("symbol {name:?} is {value}, its range is {min}..={max}")]
     SymbolRange {
         /// The symbol.
         name: String,
         /// The value given.
         value: u64,
+        /// The smallest value allowed.
+        min: u32,
         /// The largest value allowed.
         max: u32,
     },

@@ -455,9 +455,9 @@ impl Wants {
                     let (graph, what, name) = named("symbol", symbol.name());
                     return Err(Error::Missing { graph, what, name });
                 }
-                Some((_, value)) if *value > u64::from(symbol.limit()) => {
-                    let (name, max) = (symbol.name().to_string(), symbol.limit());
-                    return Err(Error::SymbolRange { name, value: *value, max });
+                Some((_, value)) if !symbol.contains(*value) => {
+                    let (name, min, max) = (symbol.name().to_string(), symbol.least(), symbol.limit());
+                    return Err(Error::SymbolRange { name, value: *value, min, max });
                 }
                 Some((_, value)) => set(bindings, symbol.name(), *value),
             }

@@ -150,7 +150,7 @@ fn executables_check_what_they_are_given() -> Result<()> {
     let run = |symbols: &[(&str, u64)], inputs: &[(&str, &[u8])]| exe.run(symbols, inputs).map(|_| ());
     run(&[("seq", 3)], &[("x", &bytes(3))])?;
     says(run(&[], &[("x", &bytes(3))]), "needs symbol \"seq\"");
-    says(run(&[("seq", 5)], &[("x", &bytes(5))]), "symbol \"seq\" is 5, its maximum is 4");
+    says(run(&[("seq", 5)], &[("x", &bytes(5))]), "symbol \"seq\" is 5, its range is 0..=4");
     says(run(&[("seq", 4)], &[("x", &bytes(4))]), "seq = 4 exceeds 3 = 3");
     says(run(&[("seq", 1), ("pos", 0)], &[("x", &bytes(1))]), "no symbol \"pos\"");
     says(run(&[("seq", 2)], &[]), "needs input \"x\"");

@@ -1,6 +1,6 @@
 //! Symbolic extents: a [`Dim`] is a polynomial with integer coefficients over [`Symbol`]s.
 //!
-//! Symbols stand for values known only when a graph runs (`seq`, `pos`); each states its maximum, from
+//! Symbols stand for values known only when a graph runs (`seq`, `pos`); each states its minimum and its maximum, from
 //! which buffers are sized. Division is exact or an error, so that a shape never rounds in silence.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,21 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol {
     name: Arc<str>,
+    min: u32,
     max: u32,
 }
 
 impl Symbol {
     /// A symbol `name` whose value lies in `0..=max`.
     pub fn new(name: &str, max: u32) -> Self {
-        Symbol { name: name.into(), max }
+        Symbol { name: name.into(), min: 0, max }
+    }
+
+    /// The same symbol with values in `min..=max`. What holds for them alone is then known of each run: an extent of at
+    /// least 3 has windows of 3. A minimum above the maximum counts as the maximum.
+    #[must_use]
+    pub fn at_least(self, min: u32) -> Self {
+        Symbol { min: min.min(self.max), ..self }
     }
 
     /// The name, unique within a graph.
@@ -26,9 +34,19 @@ impl Symbol {
         &self.name
     }
 
+    /// The smallest value that it may take.
+    pub fn least(&self) -> u32 {
+        self.min
+    }
+
     /// The largest value that it may take.
     pub fn limit(&self) -> u32 {
         self.max
+    }
+
+    /// Whether it may take a value.
+    pub fn contains(&self, value: u64) -> bool {
+        (u64::from(self.min)..=u64::from(self.max)).contains(&value)
     }
 }
 
@@ -79,6 +97,11 @@ impl Dim {
         all
     }
 
+    /// The names of the symbols that occur, term by term.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.terms.iter().flat_map(|(monomial, _)| monomial.iter().map(Symbol::name))
+    }
+
     fn from_map(map: BTreeMap<Vec<Symbol>, i64>, constant: i64) -> Self {
         Dim { terms: map.into_iter().filter(|(_, c)| *c != 0).collect(), constant }
     }
@@ -120,9 +143,9 @@ impl Dim {
         Some(quotient)
     }
 
-    /// True if no coefficient is negative, hence no value is.
+    /// True if no value is negative (sufficient, not necessary).
     pub fn is_nonnegative(&self) -> bool {
-        self.constant >= 0 && self.terms.iter().all(|(_, c)| *c >= 0)
+        self.min_value() >= 0
     }
 
     /// True if `self <= other` for all values of the symbols (sufficient, not necessary).
@@ -133,34 +156,40 @@ impl Dim {
         }
     }
 
-    /// The largest value over all bindings, saturating.
+    /// The largest value over all bindings, saturating (an upper bound when several terms share a symbol).
     pub fn max_value(&self) -> i64 {
-        self.extreme(|c| c > 0)
+        self.extreme(|coefficient| coefficient > 0)
     }
 
     /// The smallest value over all bindings (a lower bound when several terms share a symbol).
     pub fn min_value(&self) -> i64 {
-        self.extreme(|c| c < 0)
+        self.extreme(|coefficient| coefficient < 0)
     }
 
+    /// The sum of all terms with their symbols at the maximum where `takes_max` says so of the coefficient, else at the
+    /// minimum.
     fn extreme(&self, takes_max: impl Fn(i64) -> bool) -> i64 {
         let mut sum = self.constant;
         for (monomial, coef) in &self.terms {
-            if takes_max(*coef) {
-                let product = monomial.iter().fold(1i64, |p, s| p.saturating_mul(i64::from(s.max)));
-                sum = sum.saturating_add(coef.saturating_mul(product));
-            }
+            let end = |s: &Symbol| if takes_max(*coef) { s.max } else { s.min };
+            let product = monomial.iter().fold(1i64, |p, s| p.saturating_mul(i64::from(end(s))));
+            sum = sum.saturating_add(coef.saturating_mul(product));
         }
         sum
     }
 
     /// The value under `bindings`; `None` if a symbol is unbound.
     pub fn eval(&self, bindings: &Bindings) -> Option<i64> {
+        self.eval_with(|symbol| bindings.get(symbol.name()).copied())
+    }
+
+    /// The value where `value_of` gives those of symbols; `None` if it gives none, or the value overflows.
+    pub fn eval_with(&self, value_of: impl Fn(&Symbol) -> Option<u64>) -> Option<i64> {
         let mut sum = self.constant;
         for (monomial, coef) in &self.terms {
             let mut product = *coef;
             for symbol in monomial {
-                let value = *bindings.get(symbol.name())?;
+                let value = value_of(symbol)?;
                 product = product.checked_mul(i64::try_from(value).ok()?)?;
             }
             sum = sum.checked_add(product)?;
@@ -333,6 +362,19 @@ mod tests {
         assert!(s().le(&(&s() + &p)));
         assert!(!p.le(&s()));
         assert_eq!(d.max_value(), 8 * 512 + 4 * 1024);
+    }
+
+    #[test]
+    fn bounds_of_values() {
+        let n: Dim = Symbol::new("n", 256).at_least(2).into();
+        let less = &n - &Dim::one();
+        assert_eq!((less.min_value(), less.max_value()), (1, 255));
+        assert!(less.is_nonnegative() && !(&s() - &Dim::one()).is_nonnegative());
+        let rest = &Dim::constant(256) - &n;
+        assert_eq!((rest.min_value(), rest.max_value()), (0, 254));
+        assert!(Dim::constant(2).le(&n) && !Dim::constant(3).le(&n));
+        assert_eq!((&(&n * &n) - &n).min_value(), 4 - 256);
+        assert_eq!(Symbol::new("n", 1).at_least(2).least(), 1);
     }
 
     #[test]

@@ -95,15 +95,15 @@ pub enum GraphError {
         /// Result number.
         result: u32,
     },
-    /// A symbol declared twice with different maxima.
-    #[error("symbol '{name}' has maximum {first} and also {second}")]
-    SymbolMax {
+    /// A symbol declared twice with different ranges.
+    #[error("symbol '{name}' is in {}..={} and also in {}..={}", first.0, first.1, second.0, second.1)]
+    SymbolRange {
         /// Its name.
         name: String,
-        /// The maximum seen first.
-        first: u32,
-        /// The other one.
-        second: u32,
+        /// The least and the largest value seen first.
+        first: (u32, u32),
+        /// The others.
+        second: (u32, u32),
     },
 }
 
@@ -375,7 +375,7 @@ impl Graph {
     }
 }
 
-/// Notes the symbols of a new node; each name stands for one maximum.
+/// Notes the symbols of a new node; each name stands for one range.
 fn declare_symbols(
     symbols: &mut IndexMap<String, Symbol>,
     op: &Op,
@@ -386,9 +386,10 @@ fn declare_symbols(
     found.extend(op.symbols());
     for symbol in found {
         match symbols.get(symbol.name()) {
-            Some(known) if known.limit() != symbol.limit() => {
-                let (first, second) = (known.limit(), symbol.limit());
-                return Err(GraphError::SymbolMax { name: symbol.name().into(), first, second });
+            Some(known) if *known != symbol => {
+                let range = |symbol: &Symbol| (symbol.least(), symbol.limit());
+                let (first, second) = (range(known), range(&symbol));
+                return Err(GraphError::SymbolRange { name: symbol.name().into(), first, second });
             }
             Some(_) => {}
             None => _ = symbols.insert(symbol.name().into(), symbol),

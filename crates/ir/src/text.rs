@@ -1,7 +1,7 @@
 //! The text form: `parse(print(g)) == g`.
 //!
 //! One node a line, `%N = op operands attributes : types`; the types are redundant and checked. Symbols are
-//! declared with their maximum before the first node. A fusion prints its body like any graph.
+//! declared with their range before the first node. A fusion prints its body like any graph.
 
 mod parse;
 mod print;
@@ -34,12 +34,15 @@ mod tests {
   return %6 as "y ; \"z\""
 }
 "#;
+        let bounded = text.replace("symbol seq <= 8", "symbol 2 <= seq <= 8");
+        assert_eq!(parse(&bounded).expect("valid").to_string(), bounded);
         let graph = parse(text).expect("valid");
         assert_eq!(graph.to_string(), text);
         assert_eq!(parse(&graph.to_string()).as_ref(), Ok(&graph));
         for (from, to, line) in [
             ("add %5.0 %5.1", "add %5.0 %5.2", 16),
             ("seq <= 8\n  %0", "seq <= x\n  %0", 2),
+            ("seq <= 8\n  %0", "9 <= seq <= 8\n  %0", 2),
             ("%3 = const -1.5 : f32[]", "%3 = const -1.5 : f32[2]", 6),
             ("add %5.0 %5.1", "sparkle %5.0", 16),
             ("  return %6 as \"y ; \\\"z\\\"\"\n}", "", 16),

@@ -43,6 +43,9 @@ fn symbols(graph: &Graph, bindings: &Bindings) -> Result<(), Error> {
             Some(&value) if value > u64::from(symbol.limit()) => {
                 return Err(Error::SymbolAboveMaximum { name, value, max: symbol.limit() });
             }
+            Some(&value) if !symbol.contains(value) => {
+                return Err(Error::SymbolBelowMinimum { name, value, min: symbol.least() });
+            }
             Some(_) => {}
         }
     }

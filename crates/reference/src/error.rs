@@ -65,6 +65,16 @@ pub enum Error {
         /// The stated maximum.
         max: u32,
     },
+    /// A symbol below its stated minimum.
+    #[error("symbol '{name}' is {value}, its minimum is {min}")]
+    SymbolBelowMinimum {
+        /// Its name.
+        name: String,
+        /// The value given.
+        value: u64,
+        /// The stated minimum.
+        min: u32,
+    },
     /// A slice or state update that the symbol values put outside its tensor.
     #[error("an access ends at {end} = {end_value}, outside extent {extent} = {extent_value}")]
     OutOfBounds {

@@ -663,7 +663,7 @@ impl Executable {
     }
 }
 
-/// Checks symbol values: none is missing or above its maximum, and every slice and update is in bounds.
+/// Checks symbol values: none is missing or out of its range, and every slice and update is in bounds.
 pub(crate) fn check_bindings(module: &Module, bindings: &Bindings) -> Result<(), ExecError> {
     for symbol in &module.symbols {
         let fail = |why: String| ExecError::Leaf { what: "symbol", name: symbol.name().into(), why };
@@ -671,6 +671,9 @@ pub(crate) fn check_bindings(module: &Module, bindings: &Bindings) -> Result<(),
             None => return Err(fail("has no value".into())),
             Some(v) if *v > u64::from(symbol.limit()) => {
                 return Err(fail(format!("{v} exceeds its maximum {}", symbol.limit())));
+            }
+            Some(v) if !symbol.contains(*v) => {
+                return Err(fail(format!("{v} is below its minimum {}", symbol.least())));
             }
             Some(_) => {}
         }

@@ -96,8 +96,11 @@ fn kernels(case: &Case, profile: &str, caps: &DeviceCaps, failures: &mut Vec<Str
         }
     }
     for symbols in [0, 1, 2, u32::MAX] {
-        let bindings =
-            fused.graph().symbols().map(|s| (s.name().into(), symbols.min(s.limit()).into())).collect();
+        let bindings = fused
+            .graph()
+            .symbols()
+            .map(|s| (s.name().into(), symbols.clamp(s.least(), s.limit()).into()))
+            .collect();
         if table.eval(&bindings).is_none() {
             let table: Vec<String> = table.entries().iter().map(|e| e.to_string()).collect();
             failures.push(format!("{label}: the table has no values for {bindings:?}: {table:?}"));

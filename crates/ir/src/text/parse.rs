@@ -97,9 +97,9 @@ fn body(lines: &mut Lines<'_>, name: &str, depth: usize) -> Result<Graph, ParseE
             return Err(fail("bodies are nested too deeply".into()));
         }
         if let Some(rest) = code.strip_prefix("symbol ") {
-            let parsed = rest.split_once("<=").and_then(|(n, m)| Some((n.trim(), m.trim().parse().ok()?)));
-            let (n, max) = parsed.ok_or_else(|| fail("expected: symbol name <= maximum".into()))?;
-            symbols.insert(n.into(), Symbol::new(n, max));
+            let symbol =
+                symbol(rest).ok_or_else(|| fail("expected: symbol [minimum <=] name <= maximum".into()))?;
+            symbols.insert(symbol.name().into(), symbol);
         } else if let Some(rest) = code.strip_prefix("return ") {
             let (v, label) = match rest.split_once(" as ") {
                 Some((v, label)) => (v, unquote(label.trim()).ok_or_else(|| fail("bad output name".into()))?),
@@ -180,6 +180,14 @@ fn operand(graph: &Graph, names: &HashMap<String, NodeId>, word: &str) -> Result
         return Err(format!("{word} does not exist"));
     }
     Ok(Value { node, result })
+}
+
+/// What is declared as `name <= 9` or `2 <= name <= 9`.
+fn symbol(text: &str) -> Option<Symbol> {
+    let mut parts = text.rsplit("<=").map(str::trim);
+    let (max, name) = (parts.next()?.parse().ok()?, parts.next()?);
+    let min = parts.next().map_or(Some(0), |min| min.parse().ok()).filter(|min| *min <= max)?;
+    parts.next().is_none().then(|| Symbol::new(name, max).at_least(min))
 }
 
 fn ty(text: &str, symbols: &HashMap<String, Symbol>) -> Result<TensorType, String> {

@@ -125,7 +125,8 @@ pub(crate) fn expression(graph: &Graph, node: &Node) -> String {
 fn write_body(graph: &Graph, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
     let pad = " ".repeat(indent);
     for symbol in graph.symbols() {
-        writeln!(f, "{pad}symbol {} <= {}", symbol.name(), symbol.limit())?;
+        let least = if symbol.least() > 0 { format!("{} <= ", symbol.least()) } else { String::new() };
+        writeln!(f, "{pad}symbol {least}{} <= {}", symbol.name(), symbol.limit())?;
     }
     for (id, node) in graph.nodes() {
         let types: Vec<String> = node.types.iter().map(|t| t.to_string()).collect();

@@ -208,7 +208,11 @@ fn lengths(fusion: &Fusion) -> Option<Vec<Bindings>> {
         results().flat_map(|ty| ty.shape.dims()).flat_map(|dim| dim.symbols()).collect();
     let values = |halvings: u32, halved: &dyn Fn(&Symbol) -> bool| -> Bindings {
         let by = |s: &Symbol| if halved(s) { halvings.min(31) } else { 0 };
-        fusion.body.symbols().map(|s| (s.name().to_string(), u64::from(s.limit() >> by(s)))).collect()
+        fusion
+            .body
+            .symbols()
+            .map(|s| (s.name().to_string(), u64::from((s.limit() >> by(s)).max(s.least()))))
+            .collect()
     };
     let holds = |values: &Bindings| {
         let within = |(end, extent): &(Dim, Dim)| {
