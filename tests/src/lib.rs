@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod bounds;
 pub mod case;
+pub mod changing;
 pub mod compare;
 pub mod custom;
 pub mod device;

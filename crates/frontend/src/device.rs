@@ -5,6 +5,7 @@ use std::sync::Once;
 use tallow_ir::DType;
 
 use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
+use crate::dynamic::{Dynamic, Dynamics};
 use crate::error::{Error, Result};
 
 /// A device. Cheap to clone; clones are the same device.
@@ -234,6 +235,29 @@ impl Device {
             Device::Cpu => false,
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => device.polls(),
+        }
+    }
+
+    /// Whether extents that change between lazy evaluations on this device become symbols of one plan, as they do unless this
+    /// says otherwise. Plans that there are stay.
+    ///
+    /// A plan with symbols serves every step of a loop whose tensors grow. One with numbers may be faster for the extents that
+    /// it has. What is compiled with [`crate::compile`] has the symbols that its inputs state.
+    pub fn set_dynamic(&self, dynamic: Dynamic) {
+        self.dynamics().set(dynamic);
+    }
+
+    /// How many programs were compiled so far for lazy evaluations on this device.
+    pub fn lazy_compilations(&self) -> u64 {
+        self.dynamics().compiled()
+    }
+
+    pub(crate) fn dynamics(&self) -> &Dynamics {
+        static CPU: Dynamics = Dynamics::new();
+        match self {
+            Device::Cpu => &CPU,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => device.dynamics(),
         }
     }
 

@@ -53,6 +53,7 @@ fn evaluate(
             Lookup::Missing(missing) => return Ok(Some(missing)),
         }
     }
+    order.iter().filter(|step| !step.is_known()).for_each(Tensor::note_step);
     Ok(None)
 }
 

@@ -42,6 +42,7 @@ pub mod display;
 #[cfg(feature = "vulkan")]
 mod donate;
 mod draws;
+mod dynamic;
 mod einsum;
 pub mod element;
 mod elementwise;
@@ -104,6 +105,7 @@ pub use custom::{
 pub use device::{Device, vulkan_devices};
 pub use device_info::{DeviceMemory, VulkanDeviceInfo};
 pub use draws::{RANDOM_DRAW, RANDOM_KEY};
+pub use dynamic::Dynamic;
 pub use einsum::einsum;
 pub use element::WithDType;
 pub use elementwise::TensorOrScalar;

@@ -23,6 +23,8 @@ pub(crate) struct Lowered {
     pub scalars: Vec<(Symbol, Scalar)>,
     /// Where updates of known values write, which the graph is given too.
     pub offsets: Vec<(Symbol, u64)>,
+    /// The values of symbols of extents, where the program that was found has some.
+    pub extents: Vec<(Symbol, u64)>,
     /// Name and data of each leaf of blocks, which are weights in any graph.
     pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
     /// Name of each state leaf, and the known value that an update overwrites.
@@ -65,6 +67,7 @@ fn walk(
             known: vec![],
             scalars: vec![],
             offsets: vec![],
+            extents: vec![],
             blocks: vec![],
             states: vec![],
             captured: vec![],

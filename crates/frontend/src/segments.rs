@@ -14,11 +14,11 @@ use crate::tensor::{Expr, Node, Tensor, address};
 const SEGMENT_STEPS: usize = 1024;
 
 /// Cuts `order`, in which operands come first, into segments of about [`SEGMENT_STEPS`] steps, where the fewest bytes
-/// are live. Returns the values that leave each segment: what later segments read, updates, and the `roots`.
+/// are live. Returns the values that leave each segment: what later segments read, what is materialized besides, and the `roots`.
 pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
     if order.len() <= SEGMENT_STEPS {
         let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();
-        let is_target = |tensor: &&Tensor| wanted.contains(&address(tensor)) || is_update(tensor);
+        let is_target = |tensor: &&Tensor| wanted.contains(&address(tensor)) || is_materialized(tensor);
         let targets: Vec<&Tensor> = order.iter().filter(is_target).collect();
         return if targets.is_empty() { vec![] } else { vec![targets] };
     }
@@ -37,11 +37,16 @@ pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'
     all
 }
 
-/// Whether a step must be given its own value. An update may overwrite the value that it updates, and nobody could compute
+/// Whether a step is given its own value though nobody asked for it. What was computed before, on the way to something else, is
+/// materialized the second time: a loop that reads what it carries along would else compute all of its past in each step. An update may overwrite the value that it updates, and nobody could compute
 /// it again; what a variable holds is read in each step of a training loop.
-fn is_update(tensor: &Tensor) -> bool {
-    matches!(tensor.origin(), Some(Origin::Variable))
-        || matches!(&*tensor.expr(), Expr::Op(Op::StateUpdate { .. }, _, _))
+fn is_materialized(tensor: &Tensor) -> bool {
+    let Expr::Op(op, ..) = &*tensor.expr() else { return false };
+    let is_update =
+        || matches!(op, Op::StateUpdate { .. }) || matches!(tensor.origin(), Some(Origin::Variable));
+    // Kernels read through views.
+    let is_read_through = || op.is_leaf() || (op.is_view() && !matches!(op, Op::Concat { .. }));
+    is_update() || (tensor.was_step() && !is_read_through())
 }
 
 /// What is known of each step of an expression.
@@ -69,9 +74,9 @@ impl Steps {
                 steps.last_use[at] = by;
             }
         }
-        let updates = (0..count).filter(|at| is_update(&order[*at]));
+        let materialized = (0..count).filter(|at| is_materialized(&order[*at]));
         let roots = roots.iter().filter_map(|root| index.get(&address(root)).copied());
-        for root in roots.chain(updates) {
+        for root in roots.chain(materialized) {
             steps.last_use[root] = count;
             steps.bytes[root] = steps.bytes[root].max(order[root].ty().max_bytes().max(1));
         }

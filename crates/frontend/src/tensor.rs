@@ -3,6 +3,7 @@
 //! Invariant: a node's operands were made before it, so expressions have no cycles. Once its value is
 //! known, a node forgets its operands: a loop that forces its result each time neither recomputes nor grows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tallow_ir::{DType, Dim, Op, Scalar, TensorType, infer::infer};
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) strides: OnceLock<Vec<usize>>,
     device: Device,
     expr: Mutex<Expr>,
+    /// Whether it was a step of an evaluation that did not keep its value.
+    was_step: AtomicBool,
     id: TensorId,
     /// What `backward` goes back to, where a variable has a part in the value.
     origin: Option<Box<Origin>>,
@@ -140,6 +143,7 @@ impl Tensor {
             strides,
             device,
             expr,
+            was_step: AtomicBool::new(false),
             id: TensorId::next(),
             origin,
         })))
@@ -153,6 +157,16 @@ impl Tensor {
             node.id = id.unwrap_or(node.id);
         }
         self
+    }
+
+    /// Notes that an evaluation computed the value on its way and did not keep it.
+    pub(crate) fn note_step(&self) {
+        self.0.was_step.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an evaluation computed the value on its way and did not keep it.
+    pub(crate) fn was_step(&self) -> bool {
+        self.0.was_step.load(Ordering::Relaxed)
     }
 
     /// What `backward` goes back to from here, if there is a variable.

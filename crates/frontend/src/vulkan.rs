@@ -11,6 +11,7 @@ use tallow_runtime::vulkan::{Context, MemoryUse, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
 use crate::device_info::{DeviceMemory, VulkanDeviceInfo};
+use crate::dynamic::Dynamics;
 use crate::error::{Error, Result};
 
 /// An open Vulkan device; clones are the same device.
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 pub struct VulkanDevice {
     context: Arc<Context>,
     evaluation: Arc<Mutex<()>>,
+    dynamics: Arc<Dynamics>,
     /// Not in what the cache of programs holds, which would keep the device open otherwise.
     _user: Option<Arc<User>>,
 }
@@ -38,7 +40,12 @@ impl Drop for User {
         // What was never set has cached nothing.
         if let Some(forget) = FORGET.get() {
             let context = self.0.clone();
-            forget(&VulkanDevice { context, evaluation: Arc::default(), _user: None });
+            forget(&VulkanDevice {
+                context,
+                evaluation: Arc::default(),
+                dynamics: Arc::new(Dynamics::new()),
+                _user: None,
+            });
         }
     }
 }
@@ -83,7 +90,12 @@ impl VulkanDevice {
     pub(crate) fn open_with(options: &RuntimeOptions) -> Result<VulkanDevice> {
         let context = Context::new(options).map_err(no_vulkan)?;
         let user = Some(Arc::new(User(context.clone())));
-        Ok(VulkanDevice { context, evaluation: Arc::default(), _user: user })
+        Ok(VulkanDevice {
+            context,
+            evaluation: Arc::default(),
+            dynamics: Arc::new(Dynamics::new()),
+            _user: user,
+        })
     }
 
     /// Held from the reading of expressions to the end of their evaluation, which may overwrite values that nobody needs
@@ -94,7 +106,12 @@ impl VulkanDevice {
 
     /// The same device for the cache of programs, whose entries must not hold it open.
     pub(crate) fn for_cache(&self) -> VulkanDevice {
-        VulkanDevice { context: self.context.clone(), evaluation: self.evaluation.clone(), _user: None }
+        let VulkanDevice { context, evaluation, dynamics, .. } = self.clone();
+        VulkanDevice { context, evaluation, dynamics, _user: None }
+    }
+
+    pub(crate) fn dynamics(&self) -> &Dynamics {
+        &self.dynamics
     }
 
     /// Tells whether the device is still open when its users are gone: for tests.

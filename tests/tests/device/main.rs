@@ -10,6 +10,7 @@ mod attention;
 mod attention_grad;
 mod blocks;
 mod cache;
+mod changing;
 mod choices;
 mod custom;
 mod differential;

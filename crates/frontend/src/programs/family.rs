@@ -1,0 +1,245 @@
+//! The programs of one structure: which there are, which serves, and what the next one is like.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tallow_ir::rewrite::rebuild;
+use tallow_ir::{General, Graph, Op, Scalar, Symbol, generalize};
+
+use super::lock;
+use super::program::Program;
+use crate::error::Result;
+use crate::lower::Lowered;
+
+/// So many programs at most keep some constants as literals; the next one is given all.
+const SPECIAL: usize = 4;
+
+/// So many instances are compared where the next program is made.
+const INSTANCES: usize = 16;
+
+/// So many programs of one structure are usual; more cause a warning.
+const USUAL: u64 = 8;
+
+/// The programs of one structure.
+#[derive(Default)]
+pub(super) struct Family(Mutex<Programs>);
+
+#[derive(Default)]
+struct Programs {
+    all: Vec<Special>,
+    /// The integers of the instances that were compiled for, the last ones.
+    instances: Vec<Vec<i64>>,
+    /// Which integers differed where no op took symbols for them.
+    refused: Vec<Vec<bool>>,
+    compiled: u64,
+}
+
+/// A program and what it serves.
+struct Special {
+    sizes: Sizes,
+    /// The constants that it has as literals.
+    literals: Vec<Option<Scalar>>,
+    program: Arc<Program>,
+}
+
+/// The integers of the instances that a program serves.
+enum Sizes {
+    Literal(Vec<i64>),
+    General(Box<General>),
+}
+
+impl Special {
+    /// The values of the symbols of extents where this serves an instance.
+    fn bind(&self, integers: &[i64], scalars: &[(Symbol, Scalar)]) -> Option<Vec<(Symbol, u64)>> {
+        let serves = |(literal, (_, scalar)): (&Option<Scalar>, &(Symbol, Scalar))| {
+            literal.is_none_or(|literal| literal == *scalar)
+        };
+        if !self.literals.iter().zip(scalars).all(serves) {
+            return None;
+        }
+        match &self.sizes {
+            Sizes::Literal(sizes) => (sizes == integers).then(Vec::new),
+            Sizes::General(general) => {
+                let owned = |(symbol, value): (&Symbol, u64)| (symbol.clone(), value);
+                Some(general.bind(integers)?.into_iter().map(owned).collect())
+            }
+        }
+    }
+
+    fn is_literal(&self) -> bool {
+        matches!(self.sizes, Sizes::Literal(_))
+    }
+}
+
+/// A program that serves an instance.
+pub(super) struct Found {
+    pub program: Arc<Program>,
+    /// The values of its symbols of extents.
+    pub extents: Vec<(Symbol, u64)>,
+}
+
+/// A graph to compile, and what it will serve.
+pub(super) struct Next {
+    pub graph: Graph,
+    sizes: Sizes,
+    literals: Vec<Option<Scalar>>,
+    pub note: String,
+}
+
+impl Next {
+    /// Whether some of its extents are symbols.
+    pub fn is_general(&self) -> bool {
+        matches!(self.sizes, Sizes::General(_))
+    }
+}
+
+impl Family {
+    /// The program that serves an instance. Where several do, that of these very
+    /// extents is taken, and else the one that was made last.
+    pub fn find(&self, integers: &[i64], lowered: &Lowered) -> Option<Found> {
+        let programs = lock(&self.0);
+        let (literal, general): (Vec<_>, Vec<_>) =
+            programs.all.iter().rev().partition(|special| special.is_literal());
+        literal.into_iter().chain(general).find_map(|special| {
+            Some(Found {
+                extents: special.bind(integers, &lowered.scalars)?,
+                program: special.program.clone(),
+            })
+        })
+    }
+
+    /// How many programs there are.
+    pub fn len(&self) -> usize {
+        lock(&self.0).all.len()
+    }
+
+    /// What to compile for an instance that no program serves: a graph with symbols where it is not the first one of its
+    /// structure, `is_dynamic` says so and no op refuses them, else the instance itself.
+    pub fn next(
+        &self,
+        instance: &Graph,
+        integers: &[i64],
+        scalars: &[(Symbol, Scalar)],
+        is_dynamic: bool,
+    ) -> Result<Next> {
+        let mut programs = lock(&self.0);
+        let mut note = String::new();
+        if is_dynamic && !programs.instances.is_empty() {
+            match programs.generalize(instance, integers) {
+                Ok(general) => {
+                    let literals = programs.literals(None, scalars);
+                    note = format!(
+                        "extents are symbols since instance {} of this structure\n",
+                        programs.compiled + 1
+                    );
+                    note += &general.explain();
+                    let graph = with_literals(general.graph(), scalars, &literals)?;
+                    return Ok(Next { graph, sizes: Sizes::General(Box::new(general)), literals, note });
+                }
+                Err(why) => note = format!("extents are numbers: {why}\n"),
+            }
+        }
+        let literals = programs.literals(Some(integers), scalars);
+        let graph = with_literals(instance, scalars, &literals)?;
+        Ok(Next { graph, sizes: Sizes::Literal(integers.to_vec()), literals, note })
+    }
+
+    /// Notes that what was compiled with symbols was refused after all.
+    pub fn refuse(&self, integers: &[i64]) {
+        let mut programs = lock(&self.0);
+        let varying = programs.varying(integers);
+        programs.refused.push(varying);
+    }
+
+    /// Keeps a program that was compiled for an instance.
+    pub fn add(&self, next: Next, integers: Vec<i64>, program: Arc<Program>) {
+        let mut programs = lock(&self.0);
+        let Next { sizes, literals, note, graph } = next;
+        tracing::debug!("compiled {} of {} steps\n{note}", graph.name(), graph.len());
+        programs.all.push(Special { sizes, literals, program });
+        programs.instances.push(integers);
+        if programs.instances.len() > INSTANCES {
+            programs.instances.remove(0);
+        }
+        programs.compiled += 1;
+        if programs.compiled == USUAL + 1 {
+            tracing::warn!(
+                "one structure of {} steps was compiled {} times, as its extents or constants keep changing: \
+                 the log at level debug says which, Tensor::explain says why\n{note}",
+                graph.len(),
+                programs.compiled
+            );
+        }
+    }
+
+    /// Drops the oldest program of literal extents, if there is more than one program.
+    pub fn shrink(&self) {
+        let mut programs = lock(&self.0);
+        if programs.all.len() > 1 {
+            let oldest = programs.all.iter().position(Special::is_literal).unwrap_or(0);
+            programs.all.remove(oldest);
+        }
+    }
+}
+
+impl Programs {
+    /// Which integers of an instance differ from those of an earlier one.
+    fn varying(&self, integers: &[i64]) -> Vec<bool> {
+        let differs = |(at, integer): (usize, &i64)| self.instances.iter().any(|other| other[at] != *integer);
+        integers.iter().enumerate().map(differs).collect()
+    }
+
+    fn generalize(&mut self, instance: &Graph, integers: &[i64]) -> std::result::Result<General, String> {
+        let varying = self.varying(integers);
+        if self.refused.contains(&varying) {
+            return Err("symbols in their place were refused before".into());
+        }
+        let others: Vec<&[i64]> = self.instances.iter().map(Vec::as_slice).collect();
+        match generalize(instance, &others) {
+            // What does not serve the instance that it was made for would be made forever.
+            Ok(general) if general.bind(integers).is_some() => Ok(general),
+            Ok(_) => Err("their values are not those of the symbols".into()),
+            Err(why) => {
+                if why != tallow_ir::generalize::Refusal::Alone {
+                    self.refused.push(varying);
+                }
+                Err(why.to_string())
+            }
+        }
+    }
+
+    /// Which constants the next program has as literals: those that are as in the last one, of these extents where they are
+    /// given.
+    fn literals(&self, integers: Option<&[i64]>, scalars: &[(Symbol, Scalar)]) -> Vec<Option<Scalar>> {
+        let is_like = |special: &&Special| match (&special.sizes, integers) {
+            (Sizes::Literal(sizes), Some(integers)) => sizes == integers,
+            (Sizes::General(_), Some(_)) => false,
+            (_, None) => true,
+        };
+        let like = || self.all.iter().filter(is_like);
+        let all = scalars.iter().map(|(_, scalar)| Some(*scalar));
+        match like().next_back() {
+            None => all.collect(),
+            Some(_) if integers.is_some() && like().count() >= SPECIAL => vec![None; scalars.len()],
+            Some(last) => {
+                all.zip(&last.literals).map(|(now, before)| now.filter(|_| now == *before)).collect()
+            }
+        }
+    }
+}
+
+/// The graph with these constants as literals.
+fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option<Scalar>]) -> Result<Graph> {
+    let known: HashMap<&Symbol, Scalar> = scalars
+        .iter()
+        .zip(literals)
+        .filter_map(|((symbol, _), literal)| literal.map(|literal| (symbol, literal)))
+        .collect();
+    Ok(rebuild(graph, |new, node, _| match &node.op {
+        Op::Scalar { symbol, .. } => match known.get(symbol) {
+            Some(literal) => new.add(Op::Const(*literal), &[]).map(Some),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    })?)
+}

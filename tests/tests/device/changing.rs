@@ -1,0 +1,32 @@
+//! Programs whose extents change, against the interpreter with numbers for extents.
+
+use tallow::{Device, Dynamic};
+use tallow_tests::changing::{ALL, Changing};
+
+use crate::harness::device;
+
+/// The numbers of a program on the CPU, where each set of extents has a plan of its own.
+fn expected(case: &Changing) -> Vec<f32> {
+    Device::Cpu.set_dynamic(Dynamic::Never);
+    let numbers = (case.run)(&Device::Cpu);
+    Device::Cpu.set_dynamic(Dynamic::Auto);
+    numbers.unwrap_or_else(|why| panic!("{}: {why}", case.name))
+}
+
+#[test]
+fn programs_need_few_plans() {
+    let Some(device) = device() else { return };
+    for case in ALL {
+        let before = device.lazy_compilations();
+        let numbers = (case.run)(&device).unwrap_or_else(|why| panic!("{}: {why}", case.name));
+        let compilations = device.lazy_compilations() - before;
+        let wanted = expected(&case);
+        for (step, (number, wanted)) in numbers.iter().zip(&wanted).enumerate() {
+            // Sums of a few hundred numbers, added in another order.
+            let error = (number - wanted).abs() / wanted.abs().max(1.0);
+            assert!(error < 1e-5, "{}, step {step}: {number}, not {wanted}", case.name);
+        }
+        assert_eq!(numbers.len(), wanted.len());
+        assert_eq!(compilations, case.compilations, "{}", case.name);
+    }
+}
