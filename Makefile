@@ -22,7 +22,7 @@ FUZZ_SEED    ?= 1
 # them (a third of the device suite's time without). Most of its time goes to LLVM, and less with `nopt`. A demo
 # would run at a tenth of its speed with either. Candle's threads, which the tests' oracle has, wait in loops: where others
 # have the cores, they cost more than they bring.
-TESTING := test test-full test-all test-candle test-plain-device test-no-vulkan fuzz fuzz-lazy fuzz-gradients mutants
+TESTING := test test-full test-all test-candle test-plain-device test-no-vulkan fuzz fuzz-lazy fuzz-gradients fuzz-shapes mutants
 $(TESTING): export LP_NUM_THREADS := 0
 $(TESTING): export GALLIVM_PERF := nopt
 $(TESTING): export CANDLE_NUM_THREADS := 1
@@ -53,7 +53,7 @@ step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 
 # Cargo uses all cores by itself, and two cargos only wait for each other.
 .NOTPARALLEL:
-.PHONY: help demo demo-chat docs setup-docs test bench fuzz fuzz-lazy fuzz-gradients fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-candle test-plain-device test-no-vulkan test-full
+.PHONY: help demo demo-chat docs setup-docs test bench fuzz fuzz-lazy fuzz-gradients fuzz-shapes fuzz-files mutants fmt lint setup setup-test fmt-check doc test-all test-candle test-plain-device test-no-vulkan test-full
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,10 @@ fuzz: setup ## compare random graphs for FUZZ_SECONDS (600) from graph FUZZ_SEED
 fuzz-lazy: setup ## run random programs of lazy tensors in random pieces for FUZZ_SECONDS (600) from program FUZZ_SEED (1) on
 	$(call step,random programs of lazy tensors)
 	cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --mode lazy --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+fuzz-shapes: setup ## run random programs of lazy tensors under many shapes for FUZZ_SECONDS (600) from program FUZZ_SEED (1) on
+	$(call step,random programs under many shapes)
+	cargo run $(LOCKED) -p tallow-tests --bin fuzz -- --mode shapes --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 fuzz-gradients: setup ## compare gradients with differences, and run them, for FUZZ_SECONDS (600) from graph FUZZ_SEED (1) on
 	$(call step,gradients of random graphs)

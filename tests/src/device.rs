@@ -1,7 +1,6 @@
 //! The Vulkan device of tests.
 
-use std::cell::OnceCell;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tallow::Device;
 #[cfg(feature = "vulkan")]
@@ -17,14 +16,12 @@ use tallow_ir::caps::OptionalFeature;
 /// There is none although `REQUIRE_VULKAN=1`.
 pub fn device() -> Option<Device> {
     static SHARED: OnceLock<Result<Device, String>> = OnceLock::new();
-    thread_local! { static PER_THREAD: OnceCell<Device> = const { OnceCell::new() } }
+    static PER_THREAD: PerThread = PerThread::new();
     let open = || Device::best_vulkan().map_err(|e| e.to_string());
     let open_like =
         |shared: &Device| open().unwrap_or_else(|why| panic!("{shared} was opened, and again: {why}"));
     match SHARED.get_or_init(open) {
-        Ok(shared) if is_software(shared) => {
-            Some(PER_THREAD.with(|d| d.get_or_init(|| open_like(shared)).clone()))
-        }
+        Ok(shared) if is_software(shared) => Some(PER_THREAD.get(|| open_like(shared))),
         Ok(shared) => Some(shared.clone()),
         Err(why) if std::env::var("REQUIRE_VULKAN").is_ok_and(|v| v == "1") => {
             panic!("REQUIRE_VULKAN=1, but {why}")
@@ -33,6 +30,41 @@ pub fn device() -> Option<Device> {
             eprintln!("skipped: {why}");
             None
         }
+    }
+}
+
+/// A device of each thread that asks for one.
+///
+/// Devices of threads that have ended are closed by the next thread that opens one: not while a thread ends, when what driver
+/// and layers keep for the thread may be gone before the device.
+pub struct PerThread(Mutex<Vec<(Weak<()>, Device)>>);
+
+impl Default for PerThread {
+    fn default() -> Self {
+        PerThread::new()
+    }
+}
+
+impl PerThread {
+    /// No devices yet.
+    pub const fn new() -> PerThread {
+        PerThread(Mutex::new(vec![]))
+    }
+
+    /// The device of this thread, which `open` opens at the first call.
+    pub fn get(&self, open: impl FnOnce() -> Device) -> Device {
+        thread_local! { static ALIVE: Arc<()> = Arc::new(()); }
+        let alive = ALIVE.with(Arc::downgrade);
+        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, device)) = devices.iter().find(|(thread, _)| thread.ptr_eq(&alive)) {
+            return device.clone();
+        }
+        let closed: Vec<_> = devices.extract_if(.., |(thread, _)| thread.strong_count() == 0).collect();
+        drop(devices);
+        drop(closed);
+        let device = open();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((alive, device.clone()));
+        device
     }
 }
 

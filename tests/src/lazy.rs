@@ -10,6 +10,7 @@
 
 mod chains;
 mod schedule;
+mod shapes;
 mod tensors;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,7 @@ use crate::rng::Rng;
 use schedule::schedule;
 
 pub use schedule::{Action, At};
+pub use shapes::{ShapeCounts, check_shapes};
 
 /// A program, and what its values must be.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
-use crate::dim::Dim;
+use crate::dim::{Bindings, Dim};
 use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::op::Op;
@@ -142,4 +142,10 @@ fn fixed(op: &Op) -> Fixed<'_> {
         Op::StateUpdate { offsets, rows } => Fixed::Update(offsets.len(), *rows),
         other => Fixed::All(other),
     }
+}
+
+/// The op with numbers for the symbols of its extents, bounds and offsets; `None` if one has no value.
+pub fn with_values(op: &Op, bindings: &Bindings) -> Option<Op> {
+    let numbers = of_op(op).map(|dim| dim.eval(bindings).map(Dim::constant)).collect::<Option<Vec<_>>>()?;
+    Some(with_integers(op, numbers))
 }

@@ -11,6 +11,8 @@
 //! `--mode lazy` runs programs of lazy tensors instead, on the device or without one on the interpreter: computed in
 //! random pieces, each value that is read must be that of the whole program. `--count N` ends after so many.
 //!
+//! `--mode shapes` evaluates programs of lazy tensors under 20 sets of shapes each, whose extents become symbols of plans.
+//!
 //! `--mode gradients` differentiates graphs and compares with differences in f64, then checks graphs of f32 together with
 //! their gradients as it checks other graphs. With `--no-device` it does the first alone.
 #![allow(clippy::print_stdout)]
@@ -23,7 +25,7 @@ use tallow::Device;
 use tallow_ir::{DType, DeviceCaps, Graph, caps};
 use tallow_tests::fuzz::{Coverage, check};
 use tallow_tests::gradients::{self, Counts};
-use tallow_tests::lazy::{Program, Tally};
+use tallow_tests::lazy::{Program, ShapeCounts, Tally, check_shapes};
 use tallow_tests::reduce::{caught, reduce};
 use tallow_tests::{Options, covering_graph, random_row_program, random_run_program};
 
@@ -36,6 +38,8 @@ enum Mode {
     Lazy,
     /// Gradients, against differences, and as graphs.
     Gradients,
+    /// Programs of lazy tensors under many shapes.
+    Shapes,
 }
 
 struct Arguments {
@@ -66,13 +70,14 @@ fn arguments() -> Result<Arguments, String> {
                     Some("graphs") => Mode::Graphs,
                     Some("lazy") => Mode::Lazy,
                     Some("gradients") => Mode::Gradients,
-                    _ => return Err("--mode is graphs, lazy or gradients".into()),
+                    Some("shapes") => Mode::Shapes,
+                    _ => return Err("--mode is graphs, lazy, gradients or shapes".into()),
                 }
             }
             "--no-device" => found.device = false,
             "--no-reduce" => found.reduce = false,
             other => {
-                let all = "--mode graphs|lazy|gradients, --seconds N, --seed S, --count N, --no-device, --no-reduce";
+                let all = "--mode graphs|lazy|gradients|shapes, --seconds N, --seed S, --count N, --no-device, --no-reduce";
                 return Err(format!("{other}: the options are {all}"));
             }
         }
@@ -189,6 +194,23 @@ fn programs(arguments: &Arguments, device: &Device) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Programs of lazy tensors under many shapes, until time is over or one fails.
+fn shapes(arguments: &Arguments, device: &Device) -> ExitCode {
+    let start = Instant::now();
+    let end = start + Duration::from_secs(arguments.seconds);
+    let mut counts = ShapeCounts::default();
+    let mut seed = arguments.seed;
+    while Instant::now() < end && seed - arguments.seed < arguments.count {
+        if let Err(why) = caught(|| check_shapes(seed, 20, device, &mut counts)) {
+            println!("after {} s, seed {seed}: {why}\n{counts:?}", start.elapsed().as_secs());
+            return ExitCode::FAILURE;
+        }
+        seed += 1;
+    }
+    println!("nothing differs up to seed {}\n{counts:?}", seed - 1);
+    ExitCode::SUCCESS
+}
+
 /// What is to be checked of graph number `seed` and its gradients, and how.
 type GradientCheck<'a> = (Graph, &'a dyn Fn(&Graph, u64) -> Result<(), String>);
 
@@ -248,5 +270,6 @@ fn main() -> ExitCode {
         Mode::Graphs => graphs(&arguments, device.as_ref(), &caps),
         Mode::Gradients => gradients(&arguments, device.as_ref(), &caps),
         Mode::Lazy => programs(&arguments, &device.unwrap_or(Device::Cpu)),
+        Mode::Shapes => shapes(&arguments, &device.unwrap_or(Device::Cpu)),
     }
 }

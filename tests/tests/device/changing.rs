@@ -2,8 +2,9 @@
 
 use tallow::{Device, Dynamic};
 use tallow_tests::changing::{ALL, Changing};
+use tallow_tests::lazy::{ShapeCounts, check_shapes};
 
-use crate::harness::device;
+use crate::harness::{device, is_software};
 
 /// The numbers of a program on the CPU, where each set of extents has a plan of its own.
 fn expected(case: &Changing) -> Vec<f32> {
@@ -29,4 +30,19 @@ fn programs_need_few_plans() {
         assert_eq!(numbers.len(), wanted.len());
         assert_eq!(compilations, case.compilations, "{}", case.name);
     }
+}
+
+/// `TALLOW_FUZZ` raises the number of programs.
+#[test]
+fn random_programs_under_many_shapes() {
+    let Some(device) = device() else { return };
+    let (default, instances) = if is_software(&device) { (8, 6) } else { (100, 20) };
+    let count: u64 = std::env::var("TALLOW_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let mut counts = ShapeCounts::default();
+    for seed in 5000..5000 + count {
+        if let Err(why) = check_shapes(seed, instances, &device, &mut counts) {
+            panic!("cargo run -p tallow-tests --bin fuzz -- --mode shapes --seed {seed} --count 1\n{why}");
+        }
+    }
+    println!("{counts:?}");
 }

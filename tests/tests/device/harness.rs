@@ -1,6 +1,5 @@
 //! A device or a skip, and one way to run a graph on it.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use tallow::{Device, GraphState, RuntimeOptions, Weight};
@@ -8,6 +7,7 @@ use tallow_ir::Graph;
 use tallow_reference::Array;
 use tallow_tests::Inputs;
 
+use tallow_tests::device::PerThread;
 pub use tallow_tests::device::{device, is_full, is_software, sampled};
 
 /// As [`device`], but one binding spans no more than `bytes`; larger tensors are bound window by window.
@@ -21,13 +21,13 @@ pub fn device_with_range(bytes: u64) -> Option<Device> {
 /// As [`device`], but without unrolled loops if it is a software device, which compiles large kernels in a fraction of the
 /// time so. For few iterations: Mesa's leaves all loops of an invocation after 65535.
 pub fn device_with_rolled_loops() -> Option<Device> {
-    thread_local! { static PER_THREAD: OnceCell<Device> = const { OnceCell::new() } }
+    static PER_THREAD: PerThread = PerThread::new();
     let shared = device()?;
     if !is_software(&shared) {
         return Some(shared);
     }
     let options = RuntimeOptions { rolled_loops: true, ..RuntimeOptions::from_env().unwrap() };
-    Some(PER_THREAD.with(|d| d.get_or_init(|| Device::vulkan_with(&options).unwrap()).clone()))
+    Some(PER_THREAD.get(|| Device::vulkan_with(&options).unwrap()))
 }
 
 /// Compiles `graph` for `device` and runs it once; the results, and the states afterwards by name.
