@@ -41,7 +41,7 @@ build() {
 }
 
 build none
-for mode in graphs lazy 'gradients --no-device'; do
+for mode in graphs lazy shapes 'gradients --no-device'; do
     # shellcheck disable=SC2086 # A mode may have an option.
     if ! "$binary" --mode $mode --seconds "${MUTANTS_BASELINE:-30}" --seed "$seed" --no-reduce >"$output" 2>&1; then
         cat "$output"
@@ -56,9 +56,9 @@ if [ $# -eq 0 ]; then
     for patch in "$root"/tests/mutants/*.patch; do set -- "$@" "$(basename "$patch" .patch)"; done
 fi
 for name in "$@"; do
-    # What is computed when, and whose memory is used again, only programs of lazy tensors test; rules of gradients, only
-    # differences.
-    case $name in lazy_*) mode=lazy ;; gradient_*) mode='gradients --no-device' ;; *) mode=graphs ;; esac
+    # What is computed when, and whose memory is used again, only programs of lazy tensors test; which plan serves which
+    # extents, only many shapes; rules of gradients, only differences.
+    case $name in lazy_*) mode=lazy ;; shapes_*) mode=shapes ;; gradient_*) mode='gradients --no-device' ;; *) mode=graphs ;; esac
     if ! build "$name" >"$output" 2>&1; then
         cat "$output"
         printf '%-34s %-9s %s\n' "$name" - 'does not build'
