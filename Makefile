@@ -47,7 +47,7 @@ FEW_LANES := LP_NATIVE_VECTOR_WIDTH=128
 INTEGER_PRODUCTS := choices:: differential::filetests formats:: heads:: matvec:: models::quantized_activations quantize:: quantized_results::
 # Parts of the device suite that are about the host, and buffers that span several bindings: what they test does not depend on
 # optional features. (Nor does the suite of counts.)
-SAME_ON_PLAIN := host_layers:: in_windows lazy_programs:: prompts_of_all_lengths remat:: threads::
+SAME_ON_PLAIN := changing:: host_layers:: in_windows lazy_programs:: prompts_of_all_lengths remat:: threads::
 
 step = @printf '\n== %s  [%s]\n' "$(1)" "$$(date +%H:%M:%S)"
 

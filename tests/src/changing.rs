@@ -37,13 +37,16 @@ fn sizes() -> impl Iterator<Item = usize> {
     (0..64).map(|i| (i * 29 + 47) % 64 + 1)
 }
 
-/// Attention over a cache to which each step appends a position with `cat`.
-fn a_growing_cache(device: &Device) -> Result<Vec<f32>> {
+/// Attention over a cache to which each step appends a position with `cat`; a number of each step.
+///
+/// # Errors
+/// When the device fails.
+pub fn growing_cache(device: &Device, steps: usize) -> Result<Vec<f32>> {
     let (heads, size) = (2, 4);
     let mut keys = numbers(device, &[heads, 1, size], 0)?;
     let mut values = numbers(device, &[heads, 1, size], 1)?;
     let mut sums = vec![];
-    for step in 0..40 {
+    for step in 0..steps {
         let (k, v) =
             (numbers(device, &[heads, 1, size], 2 + step)?, numbers(device, &[heads, 1, size], 3 * step)?);
         keys = Tensor::cat(&[&keys, &k], 1)?;
@@ -54,6 +57,10 @@ fn a_growing_cache(device: &Device) -> Result<Vec<f32>> {
         sums.push(out.sum_all()?.to_scalar::<f32>()?);
     }
     Ok(sums)
+}
+
+fn a_growing_cache(device: &Device) -> Result<Vec<f32>> {
+    growing_cache(device, 40)
 }
 
 fn batches_of_all_sizes(device: &Device) -> Result<Vec<f32>> {

@@ -1,7 +1,9 @@
 //! Programs whose extents change, against the interpreter with numbers for extents.
 
+use std::time::Instant;
+
 use tallow::{Device, Dynamic};
-use tallow_tests::changing::{ALL, Changing};
+use tallow_tests::changing::{ALL, Changing, growing_cache};
 use tallow_tests::lazy::{ShapeCounts, check_shapes};
 
 use crate::harness::{device, is_software};
@@ -30,6 +32,18 @@ fn programs_need_few_plans() {
         assert_eq!(numbers.len(), wanted.len());
         assert_eq!(compilations, case.compilations, "{}", case.name);
     }
+}
+
+/// A plan of numbers for each of the first steps, one of symbols to 256, and one for each doubling.
+#[test]
+fn two_thousand_steps_need_seven_plans() {
+    let Some(device) = device() else { return };
+    let before = device.lazy_compilations();
+    let start = Instant::now();
+    let numbers = growing_cache(&device, 2000).unwrap();
+    println!("{} ms", start.elapsed().as_millis());
+    assert!(numbers.iter().all(|number| number.is_finite()));
+    assert_eq!(device.lazy_compilations() - before, 7);
 }
 
 /// `TALLOW_FUZZ` raises the number of programs.
