@@ -13,7 +13,7 @@ pub struct Changing {
 }
 
 /// All of them.
-pub const ALL: [Changing; 9] = [
+pub const ALL: [Changing; 10] = [
     Changing { name: "a growing cache", compilations: 4, run: a_growing_cache },
     Changing { name: "batches of all sizes", compilations: 3, run: batches_of_all_sizes },
     Changing { name: "padded batches of texts", compilations: 2, run: padded_batches_of_texts },
@@ -22,6 +22,7 @@ pub const ALL: [Changing; 9] = [
     Changing { name: "a last partial batch", compilations: 2, run: a_last_partial_batch },
     Changing { name: "beam search", compilations: 5, run: beam_search },
     Changing { name: "a cache of slices", compilations: 5, run: a_cache_of_slices },
+    Changing { name: "a carried average", compilations: 5, run: a_carried_average },
     Changing { name: "nested loops", compilations: 3, run: nested_loops },
 ];
 
@@ -155,6 +156,17 @@ fn a_cache_of_slices(device: &Device) -> Result<Vec<f32>> {
         let seen = keys.narrow(1, 0, step + 1)?;
         let q = numbers(device, &[2, 1, 4], 7 * step)?;
         sums.push(nn::ops::softmax(&q.matmul(&seen.t()?)?, 2)?.max_all()?.to_scalar()?);
+    }
+    Ok(sums)
+}
+
+/// What is carried along is never read itself: it is stored all the same, so that steps are alike.
+fn a_carried_average(device: &Device) -> Result<Vec<f32>> {
+    let mut average = Tensor::zeros(8, DType::F32, device)?;
+    let mut sums = vec![];
+    for step in 0..30 {
+        average = ((average * 0.5)? + numbers(device, &[8], step)?)?;
+        sums.push(average.sqr()?.sum_all()?.to_scalar()?);
     }
     Ok(sums)
 }

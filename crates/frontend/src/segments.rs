@@ -37,16 +37,24 @@ pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'
     all
 }
 
-/// Whether a step is given its own value though nobody asked for it. What was computed before, on the way to something else, is
-/// materialized the second time: a loop that reads what it carries along would else compute all of its past in each step. An update may overwrite the value that it updates, and nobody could compute
-/// it again; what a variable holds is read in each step of a training loop.
+/// So often is a step computed on the way to something else; then its value is stored. A training loop that reads a loss, then an
+/// accuracy, and then computes gradients has the same steps three times, and is faster where they stay inside of kernels.
+const MOST_TIMES: u8 = 3;
+
+/// Whether a step is given its own value though nobody asked for it.
+///
+/// An update may overwrite the value that it updates, and nobody could compute it again; what a variable holds is read in each
+/// step of a training loop. A loop that carries a tensor along and never reads it would compute all of its past in each step: what
+/// is computed again and again is stored, and what is appended to, at once.
 fn is_materialized(tensor: &Tensor) -> bool {
     let Expr::Op(op, ..) = &*tensor.expr() else { return false };
-    let is_update =
-        || matches!(op, Op::StateUpdate { .. }) || matches!(tensor.origin(), Some(Origin::Variable));
-    // Kernels read through views.
-    let is_read_through = || op.is_leaf() || (op.is_view() && !matches!(op, Op::Concat { .. }));
-    is_update() || (tensor.was_step() && !is_read_through())
+    let is_computed_again = match op {
+        Op::StateUpdate { .. } => return true,
+        Op::Concat { .. } => tensor.times_step() > 0,
+        // Kernels read through views.
+        op => tensor.times_step() >= MOST_TIMES && !op.is_view() && !op.is_leaf(),
+    };
+    is_computed_again || matches!(tensor.origin(), Some(Origin::Variable))
 }
 
 /// What is known of each step of an expression.

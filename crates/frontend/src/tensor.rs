@@ -3,7 +3,7 @@
 //! Invariant: a node's operands were made before it, so expressions have no cycles. Once its value is
 //! known, a node forgets its operands: a loop that forces its result each time neither recomputes nor grows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tallow_ir::{DType, Dim, Op, Scalar, TensorType, infer::infer};
@@ -36,8 +36,8 @@ pub(crate) struct Node {
     pub(crate) strides: OnceLock<Vec<usize>>,
     device: Device,
     expr: Mutex<Expr>,
-    /// Whether it was a step of an evaluation that did not keep its value.
-    was_step: AtomicBool,
+    /// How many evaluations had it as a step and did not keep its value.
+    times_step: AtomicU8,
     id: TensorId,
     /// What `backward` goes back to, where a variable has a part in the value.
     origin: Option<Box<Origin>>,
@@ -143,7 +143,7 @@ impl Tensor {
             strides,
             device,
             expr,
-            was_step: AtomicBool::new(false),
+            times_step: AtomicU8::new(0),
             id: TensorId::next(),
             origin,
         })))
@@ -161,12 +161,13 @@ impl Tensor {
 
     /// Notes that an evaluation computed the value on its way and did not keep it.
     pub(crate) fn note_step(&self) {
-        self.0.was_step.store(true, Ordering::Relaxed);
+        let next = self.times_step().saturating_add(1);
+        self.0.times_step.store(next, Ordering::Relaxed);
     }
 
-    /// Whether an evaluation computed the value on its way and did not keep it.
-    pub(crate) fn was_step(&self) -> bool {
-        self.0.was_step.load(Ordering::Relaxed)
+    /// How many evaluations computed the value as a step and did not keep it.
+    pub(crate) fn times_step(&self) -> u8 {
+        self.0.times_step.load(Ordering::Relaxed)
     }
 
     /// What `backward` goes back to from here, if there is a variable.
