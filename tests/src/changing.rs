@@ -132,14 +132,14 @@ fn a_last_partial_batch(device: &Device) -> Result<Vec<f32>> {
 /// The texts of a beam grow; they are chosen again by index each step.
 fn beam_search(device: &Device) -> Result<Vec<f32>> {
     let table = numbers(device, &[16, 8], 1)?;
-    let mut texts = Tensor::new(&[[1u32], [2], [3]], device)?;
+    let mut texts = Tensor::new([[1u32], [2], [3]], device)?;
     let mut sums = vec![];
     for step in 0..20 {
         let len = texts.dim(1)?;
         let x = table.index_select(&texts.flatten_all()?, 0)?.reshape((3, len, 8))?;
         let scores = x.sum(1)?.matmul(&table.t()?)?;
         let best = scores.argmax(1)?;
-        let chosen = Tensor::new(&[0u32, step % 3, 2], device)?;
+        let chosen = Tensor::new([0u32, step % 3, 2], device)?;
         texts = Tensor::cat(&[&texts, &best.unsqueeze(1)?], 1)?.index_select(&chosen, 0)?;
         sums.push(scores.max_all()?.to_scalar()?);
     }

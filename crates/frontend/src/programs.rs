@@ -3,7 +3,7 @@
 //! Constants and extents of an expression may be others each time: a learning rate that falls, a cache that grows. A first
 //! program has them as literals, so that they fold and simplify. Where the same structure comes with others, a second one
 //! is compiled that is given those which differed at each run: constants as [`tallow_ir::Op::Scalar`], extents as symbols
-//! ([`tallow_ir::generalize`]). It serves whatever they become, as far as its guards hold, which are checked at each run.
+//! ([`tallow_ir::generalize()`]). It serves whatever they become, as far as its guards hold, which are checked at each run.
 
 mod family;
 mod program;

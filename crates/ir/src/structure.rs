@@ -1,7 +1,7 @@
 //! The structure of a graph: all of it but the integers that say how large things are.
 //!
 //! Those are the extents of inputs and states, and the extents, bounds and offsets that ops state. Graphs of one structure
-//! compute the same of tensors of other sizes, so one plan may serve them all: [`crate::generalize`] puts symbols where
+//! compute the same of tensors of other sizes, so one plan may serve them all: [`crate::generalize()`] puts symbols where
 //! they differ. Part of the structure remain: extents of weights and of blocks, axes, the sizes and strides of windows,
 //! the number of elements that a sort keeps, and what a user's kernel states.
 
