@@ -53,7 +53,7 @@ fn evaluate(
             Lookup::Missing(missing) => return Ok(Some(missing)),
         }
     }
-    order.iter().filter(|step| !step.is_known()).for_each(Tensor::note_step);
+    order.iter().for_each(Tensor::note_step);
     Ok(None)
 }
 

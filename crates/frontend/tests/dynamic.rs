@@ -44,6 +44,34 @@ fn a_wrong_guess_is_compiled_again() -> Result<()> {
     Ok(())
 }
 
+/// Two instances do not tell that one length is twice the other and 3; with three, no guess is needed.
+#[test]
+fn a_third_instance_tells_more() -> Result<()> {
+    let count = compiles(|device| {
+        let mut sums = vec![];
+        for n in [4, 5, 7, 8, 9, 12] {
+            let (x, y) = (numbers(device, &[n], n)?, numbers(device, &[2 * n + 3], n)?);
+            let twice = Tensor::cat(&[&x, &x, &numbers(device, &[3], 1)?], 0)?;
+            sums.push(((twice + y)?.sum_all()? * x.sum_all()?)?.to_scalar()?);
+        }
+        Ok(sums)
+    })?;
+    assert_eq!(count, 3);
+    Ok(())
+}
+
+/// Where only a constant changes, extents that have a plan of numbers have another one.
+#[test]
+fn other_constants_do_not_make_symbols() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let value = |n: usize, rate: f64| numbers(&Device::Cpu, &[n, 6], 1)?.affine(rate, 0.25)?.exp();
+    for n in [16, 5] {
+        value(n, 0.5)?.to_vec2::<f32>()?;
+    }
+    assert!(!value(16, 0.125)?.explain()?.contains("symbol n0"));
+    Ok(())
+}
+
 /// Results have their own extents, not the largest ones.
 #[test]
 fn results_have_actual_extents() -> Result<()> {

@@ -14,7 +14,7 @@ use crate::op::Op;
 use crate::structure::{integers, of_op, with_integers};
 
 /// Symbols of one graph. What is chosen for all values of more would suit few of them.
-pub const MOST_SYMBOLS: usize = 3;
+const MOST_SYMBOLS: usize = 3;
 
 /// Symbols may at first become as large as this, so that loops which count up do not compile for each power of two.
 const FIRST_MAXIMUM: i64 = 256;

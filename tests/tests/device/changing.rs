@@ -59,4 +59,5 @@ fn random_programs_under_many_shapes() {
         }
     }
     println!("{counts:?}");
+    assert!(counts.programs * 2 > count && counts.compilations < counts.instances, "{counts:?}");
 }

@@ -17,6 +17,9 @@ const SPECIAL: usize = 4;
 /// So many instances are compared where the next program is made.
 const INSTANCES: usize = 16;
 
+/// So often are symbols tried in place of the same integers: a third instance tells more of them than two.
+const TRIES: u32 = 2;
+
 /// So many programs of one structure are usual; more cause a warning.
 const USUAL: u64 = 8;
 
@@ -29,8 +32,8 @@ struct Programs {
     all: Vec<Special>,
     /// The integers of the instances that were compiled for, the last ones.
     instances: Vec<Vec<i64>>,
-    /// Which integers differed where no op took symbols for them.
-    refused: Vec<Vec<bool>>,
+    /// Which integers differed where no op took symbols for them, and how often that was so.
+    refused: HashMap<Vec<bool>, u32>,
     compiled: u64,
 }
 
@@ -66,6 +69,11 @@ impl Special {
         }
     }
 
+    /// Whether it has these very numbers for extents.
+    fn has_sizes(&self, integers: &[i64]) -> bool {
+        matches!(&self.sizes, Sizes::Literal(sizes) if sizes == integers)
+    }
+
     fn is_literal(&self) -> bool {
         matches!(self.sizes, Sizes::Literal(_))
     }
@@ -94,13 +102,14 @@ impl Next {
 }
 
 impl Family {
-    /// The program that serves an instance. Where several do, that of these very
-    /// extents is taken, and else the one that was made last.
+    /// The program that serves an instance. Where several do, that of these very extents is taken, and else the one that was
+    /// made last.
     pub fn find(&self, integers: &[i64], lowered: &Lowered) -> Option<Found> {
         let programs = lock(&self.0);
-        let (literal, general): (Vec<_>, Vec<_>) =
-            programs.all.iter().rev().partition(|special| special.is_literal());
-        literal.into_iter().chain(general).find_map(|special| {
+        let of = |is_literal| {
+            programs.all.iter().rev().filter(move |special: &&Special| special.is_literal() == is_literal)
+        };
+        of(true).chain(of(false)).find_map(|special| {
             Some(Found {
                 extents: special.bind(integers, &lowered.scalars)?,
                 program: special.program.clone(),
@@ -124,7 +133,9 @@ impl Family {
     ) -> Result<Next> {
         let mut programs = lock(&self.0);
         let mut note = String::new();
-        if is_dynamic && !programs.instances.is_empty() {
+        // Where only constants differ from those of a program of these very extents, the extents stay numbers.
+        let is_new = !programs.all.iter().any(|special| special.has_sizes(integers));
+        if is_dynamic && is_new && !programs.instances.is_empty() {
             match programs.generalize(instance, integers) {
                 Ok(general) => {
                     let literals = programs.literals(None, scalars);
@@ -148,7 +159,7 @@ impl Family {
     pub fn refuse(&self, integers: &[i64]) {
         let mut programs = lock(&self.0);
         let varying = programs.varying(integers);
-        programs.refused.push(varying);
+        *programs.refused.entry(varying).or_default() += 1;
     }
 
     /// Keeps a program that was compiled for an instance.
@@ -191,7 +202,7 @@ impl Programs {
 
     fn generalize(&mut self, instance: &Graph, integers: &[i64]) -> std::result::Result<General, String> {
         let varying = self.varying(integers);
-        if self.refused.contains(&varying) {
+        if self.refused.get(&varying).is_some_and(|times| *times >= TRIES) {
             return Err("symbols in their place were refused before".into());
         }
         let others: Vec<&[i64]> = self.instances.iter().map(Vec::as_slice).collect();
@@ -201,26 +212,25 @@ impl Programs {
             Ok(_) => Err("their values are not those of the symbols".into()),
             Err(why) => {
                 if why != tallow_ir::generalize::Refusal::Alone {
-                    self.refused.push(varying);
+                    *self.refused.entry(varying).or_default() += 1;
                 }
                 Err(why.to_string())
             }
         }
     }
 
-    /// Which constants the next program has as literals: those that are as in the last one, of these extents where they are
-    /// given.
+    /// Which constants the next program has as literals: those that are as in the last one of these extents; for any extents,
+    /// those that are as in all programs.
     fn literals(&self, integers: Option<&[i64]>, scalars: &[(Symbol, Scalar)]) -> Vec<Option<Scalar>> {
-        let is_like = |special: &&Special| match (&special.sizes, integers) {
-            (Sizes::Literal(sizes), Some(integers)) => sizes == integers,
-            (Sizes::General(_), Some(_)) => false,
-            (_, None) => true,
-        };
-        let like = || self.all.iter().filter(is_like);
         let all = scalars.iter().map(|(_, scalar)| Some(*scalar));
+        let Some(integers) = integers else {
+            let is_same = |at: usize, now| self.all.iter().all(|special| special.literals[at] == now);
+            return all.enumerate().map(|(at, now)| now.filter(|_| is_same(at, now))).collect();
+        };
+        let like = || self.all.iter().filter(|special| special.has_sizes(integers));
         match like().next_back() {
             None => all.collect(),
-            Some(_) if integers.is_some() && like().count() >= SPECIAL => vec![None; scalars.len()],
+            Some(_) if like().count() >= SPECIAL => vec![None; scalars.len()],
             Some(last) => {
                 all.zip(&last.literals).map(|(now, before)| now.filter(|_| now == *before)).collect()
             }
