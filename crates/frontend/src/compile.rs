@@ -139,6 +139,7 @@ pub fn compile_with(
 pub struct Function {
     device: Device,
     inputs: Vec<Input>,
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
     outputs: Vec<TensorType>,
     program: CompiledFunction,
 }
@@ -267,7 +268,7 @@ impl Function {
         };
         // Until the run is appended, nobody reads or replaces the states.
         let _states = operands.lock(&self.program.states)?;
-        let values = plan.run(&bindings, &operands.memory, &inputs, &[]);
+        let values = plan.run(&bindings, &mut operands.memory, &inputs);
         let values = values.map_err(|error| self.with_budget(error, device))?;
         let tensor = |(ty, value): (&TensorType, OnDevice)| {
             let extents = run_shape(ty, &bindings)?;

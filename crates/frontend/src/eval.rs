@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::error::{Result, no_value};
-use crate::lower::{lower, pending};
+use crate::evaluation::Evaluation;
 use crate::programs::{Lookup, Missing, find};
-use crate::segments::segments;
-use crate::tensor::{Expr, Tensor};
+#[cfg(feature = "vulkan")]
+use crate::tensor::Expr;
+use crate::tensor::Tensor;
 
 /// Computes several tensors at once: what they share is computed once, and independent parts of one plan
 /// run side by side. Tensors whose value is known cost nothing.
@@ -21,45 +22,64 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
 }
 
 pub(crate) fn eval_for(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
-    let current = tensors.iter().map(|tensor| tensor.current()).collect::<Result<Vec<_>>>()?;
-    eval_values(op, &current.iter().collect::<Vec<_>>())
+    if tensors.iter().all(|tensor| tensor.is_known()) {
+        return Ok(());
+    }
+    Evaluation::with(|evaluation| {
+        evaluation.want(tensors)?;
+        eval_wanted(op, evaluation)
+    })
 }
 
 /// [`eval_for`] of tensors that are no variables.
-fn eval_values(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+fn eval_wanted(op: &'static str, evaluation: &mut Evaluation) -> Result<()> {
     loop {
-        let Some(device) = common_device(op, tensors)? else { return Ok(()) };
-        let evaluation = device.evaluation();
-        let order = pending(op, tensors)?;
-        let Some(missing) = evaluate(op, &device, &order, tensors)? else { return Ok(()) };
+        let Some(device) = common_device(op, evaluation.wanted())? else { return Ok(()) };
+        let locked = device.evaluation();
+        evaluation.begin(op)?;
+        let missing = evaluate(&device, evaluation)?;
+        // While the lock is held, as handles in the lists hold values.
+        evaluation.clear();
         // Compiling takes long. Others may evaluate meanwhile, so that all is looked at again afterwards.
-        drop(order);
-        drop(evaluation);
-        missing.compile(&device)?;
+        drop(locked);
+        match missing {
+            Outcome::Done => return Ok(()),
+            Outcome::Missing(missing) => _ = missing.compile(&device)?,
+            Outcome::Changed => {}
+        }
     }
 }
 
-/// Computes the steps in `order`, as far as they are compiled; returns the first program that is not.
-fn evaluate(
-    op: &'static str,
-    device: &Device,
-    order: &[Tensor],
-    tensors: &[&Tensor],
-) -> Result<Option<Box<Missing>>> {
-    for targets in segments(order, tensors) {
-        let mut lowered = lower(op, "eval", &targets)?;
-        match find(device, &mut lowered) {
-            Lookup::Program(program) => program.run(order, &targets, &lowered)?,
-            Lookup::Missing(missing) => return Ok(Some(missing)),
+/// What became of an evaluation.
+enum Outcome {
+    Done,
+    /// A program is to be compiled first.
+    Missing(Box<Missing>),
+    /// Another thread computed a part of it meanwhile.
+    Changed,
+}
+
+/// Computes the steps, as far as they are compiled.
+fn evaluate(device: &Device, evaluation: &mut Evaluation) -> Result<Outcome> {
+    let pieces = evaluation.pieces();
+    for at in 0..pieces.as_ref().map_or(1, Vec::len) {
+        evaluation.choose(pieces.as_ref().map(|pieces| pieces[at].as_slice()));
+        if evaluation.targets().len() == 0 {
+            continue;
+        }
+        match find(device, &mut evaluation.instance)? {
+            Some(Lookup::Program(program)) => program.run(evaluation)?,
+            Some(Lookup::Missing(missing)) => return Ok(Outcome::Missing(missing)),
+            None => return Ok(Outcome::Changed),
         }
     }
-    order.iter().for_each(Tensor::note_step);
-    Ok(None)
+    evaluation.order.all().iter().for_each(Tensor::note_step);
+    Ok(Outcome::Done)
 }
 
 /// The device of the tensors whose value is not known; `None` if there are none.
-fn common_device(op: &'static str, tensors: &[&Tensor]) -> Result<Option<Device>> {
-    let mut lazy = tensors.iter().filter(|t| !t.is_known()).map(|t| t.device());
+fn common_device(op: &'static str, roots: &[Tensor]) -> Result<Option<Device>> {
+    let mut lazy = roots.iter().filter(|t| !t.is_known()).map(|t| t.device());
     let Some(device) = lazy.next() else { return Ok(None) };
     match lazy.find(|other| *other != device) {
         Some(other) => Err(device.mismatch(op, other)),
@@ -76,7 +96,10 @@ impl Tensor {
     /// # Errors
     /// When the value depends on an input of a function being compiled.
     pub(crate) fn check_outside_function(&self, op: &'static str) -> Result<()> {
-        pending(op, &[&self.current()?]).map(drop)
+        Evaluation::with(|evaluation| {
+            evaluation.want(&[self])?;
+            evaluation.begin(op)
+        })
     }
 
     /// The value's bytes, computed if need be.
@@ -147,21 +170,34 @@ impl Tensor {
         if self.is_known() {
             return Ok(format!("{self:?} is known, nothing runs\n"));
         }
-        let tensor = &self.current()?;
-        let evaluation = self.device().evaluation();
-        let order = pending("explain", &[tensor])?;
-        let segments = segments(&order, &[tensor]);
-        let first = segments.first().map_or(&[][..], Vec::as_slice);
-        let mut lowered = lower("explain", "eval", first)?;
-        drop(evaluation);
-        let program = match find(self.device(), &mut lowered) {
-            Lookup::Program(program) => program,
-            Lookup::Missing(missing) => missing.compile(self.device())?,
+        Evaluation::with(|evaluation| {
+            evaluation.want(&[self])?;
+            explain(&self.current()?, evaluation)
+        })
+    }
+}
+
+/// What computing `root`, which is wanted, would run, as text.
+fn explain(root: &Tensor, evaluation: &mut Evaluation) -> Result<String> {
+    let device = root.device();
+    loop {
+        let locked = device.evaluation();
+        evaluation.begin("explain")?;
+        let (steps, pieces) = (evaluation.order.all().len(), evaluation.pieces());
+        evaluation.choose(pieces.as_ref().and_then(|pieces| pieces.first()).map(Vec::as_slice));
+        let found = find(device, &mut evaluation.instance)?;
+        evaluation.clear();
+        drop(locked);
+        let program = match found {
+            Some(Lookup::Program(program)) => program,
+            Some(Lookup::Missing(missing)) => missing.compile(device)?,
+            None if root.is_known() => return Ok(format!("{root:?} is known, nothing runs\n")),
+            None => continue,
         };
         let plan = program.explain();
-        match segments.len() {
-            1 => Ok(plan),
-            n => Ok(format!("{} steps, computed in {n} pieces, of which the first is:\n{plan}", order.len())),
-        }
+        return Ok(match pieces.map_or(1, |pieces| pieces.len()) {
+            1 => plan,
+            n => format!("{steps} steps, computed in {n} pieces, of which the first is:\n{plan}"),
+        });
     }
 }

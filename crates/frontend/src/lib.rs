@@ -39,8 +39,6 @@ mod custom;
 mod device;
 mod device_info;
 pub mod display;
-#[cfg(feature = "vulkan")]
-mod donate;
 mod draws;
 mod dynamic;
 mod einsum;
@@ -48,6 +46,7 @@ pub mod element;
 mod elementwise;
 mod error;
 mod eval;
+mod evaluation;
 mod executable;
 mod extents;
 #[cfg(doctest)]

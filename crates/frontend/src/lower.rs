@@ -1,11 +1,11 @@
-//! From expressions to graphs: what is not known yet becomes nodes, what is known becomes leaves.
+//! From expressions of functions to graphs: what is not known yet becomes nodes, what is known becomes leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use tallow_ir::{DType, Dim, Graph, Op, Scalar, Symbol, Value};
+use tallow_ir::{Dim, Graph, Op, Value};
 
 use crate::blocks::Blocks;
 use crate::draws::{is_draw, is_draw_symbol};
@@ -19,44 +19,18 @@ pub(crate) struct Lowered {
     pub graph: Graph,
     /// Name and tensor of each leaf whose value is known.
     pub known: Vec<(String, Tensor)>,
-    /// The float constants that the graph is given, where values that are known are inputs.
-    pub scalars: Vec<(Symbol, Scalar)>,
-    /// Where updates of known values write, which the graph is given too.
-    pub offsets: Vec<(Symbol, u64)>,
-    /// The values of symbols of extents, where the program that was found has some.
-    pub extents: Vec<(Symbol, u64)>,
     /// Name and data of each leaf of blocks, which are weights in any graph.
     pub blocks: Vec<(String, Tensor, Arc<Blocks>)>,
-    /// Name of each state leaf, and the known value that an update overwrites.
-    pub states: Vec<(String, Tensor)>,
     /// Name of each state leaf of a function, and the state.
     pub captured: Vec<(String, State)>,
     /// What each tensor became.
     pub values: ByNode<Value>,
 }
 
-/// What a tensor whose value is known becomes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KnownAs {
-    /// Given at each run: one compiled graph serves every loop iteration.
-    Input,
-    /// Resident on the device.
-    Weight,
-}
-
-/// The graph called `name` with `roots` as its outputs `y0`, `y1`, ...
-///
-/// Leaves are numbered in the order of a walk from the roots, so that equal expressions give equal graphs
-/// whichever tensors they are about.
-pub(crate) fn lower(op: &'static str, name: &str, roots: &[&Tensor]) -> Result<Lowered> {
-    Ok(walk(op, name, roots, KnownAs::Input, &[], &[])?.lowered)
-}
-
 fn walk(
     op: &'static str,
     name: &str,
     roots: &[&Tensor],
-    known_as: KnownAs,
     inputs: &[(&str, &Tensor)],
     draws: &[Tensor],
 ) -> Result<Walk> {
@@ -65,11 +39,7 @@ fn walk(
         lowered: Lowered {
             graph: Graph::new(name),
             known: vec![],
-            scalars: vec![],
-            offsets: vec![],
-            extents: vec![],
             blocks: vec![],
-            states: vec![],
             captured: vec![],
             values: HashMap::default(),
         },
@@ -81,7 +51,7 @@ fn walk(
         walk.lowered.values.insert(address(tensor), value);
     }
     for (i, root) in roots.iter().enumerate() {
-        let value = walk.visit(op, root, known_as)?;
+        let value = walk.visit(op, root)?;
         walk.lowered.graph.output(&format!("y{i}"), value)?;
     }
     Ok(walk)
@@ -97,10 +67,10 @@ pub(crate) fn lower_function(
     draws: &[Tensor],
 ) -> Result<Lowered> {
     let op = "compile";
-    let mut walk = walk(op, name, roots, KnownAs::Weight, inputs, draws)?;
+    let mut walk = walk(op, name, roots, inputs, draws)?;
     let returned: Vec<Value> = walk.lowered.graph.outputs().iter().map(|output| output.value).collect();
     for (_, version) in versions {
-        let value = walk.visit(op, version, KnownAs::Weight)?;
+        let value = walk.visit(op, version)?;
         walk.lowered.graph.keep(value)?;
     }
     check_symbols(&walk.lowered, draws)?;
@@ -139,37 +109,12 @@ fn check_symbols(lowered: &Lowered, draws: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// The tensors that `roots` need and whose value is not known, each once, operands first.
-pub(crate) fn pending(op: &'static str, roots: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let mut order = operands_first(roots);
-    let mut input = None;
-    order.retain(|tensor| match &*tensor.expr() {
-        Expr::Op(op, ..) => {
-            if is_draw(op) {
-                input.get_or_insert_with(|| DRAW.into());
-            }
-            true
-        }
-        Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => false,
-        Expr::Input(name) => {
-            input.get_or_insert_with(|| name.clone());
-            false
-        }
-        Expr::State(_) | Expr::Variable(_) => {
-            input.get_or_insert_with(|| STATE.into());
-            false
-        }
-    });
-    match input {
-        Some(input) => Err(Error::NoValue { op, input }),
-        None => Ok(order),
-    }
-}
-
 /// Of what `roots` are made, the largest parts that depend on no input of a function, but on data, and that are computed:
 /// views of data, constants and unpacked blocks are parts of the kernels that read them.
 pub(crate) fn computed_constants(roots: &[&Tensor]) -> Vec<Tensor> {
-    let order = operands_first(roots);
+    let mut order = Order::default();
+    order.collect(roots.iter().copied());
+    let order = order.all;
     // Of each node: whether it depends on an input, and whether computing it once saves anything.
     let mut found: ByNode<(bool, bool)> = ByNode::default();
     for tensor in &order {
@@ -234,35 +179,74 @@ fn is_constant(tensor: &Tensor) -> bool {
     }
 }
 
-/// All that `roots` are made of, each once, operands first.
-fn operands_first(roots: &[&Tensor]) -> Vec<Tensor> {
-    let mut order = Vec::new();
-    let mut seen: HashSet<*const Node, RandomState> = HashSet::default();
-    // A tensor is entered twice: before its operands, and after them, when it takes its place.
-    let mut todo: Vec<(Tensor, bool)> = roots.iter().rev().map(|root| ((*root).clone(), false)).collect();
-    while let Some((tensor, operands_done)) = todo.pop() {
-        if operands_done {
-            order.push(tensor);
-        } else if seen.insert(address(&tensor)) {
-            let operands = match &*tensor.expr() {
-                Expr::Op(_, operands, _) => operands.clone(),
-                Expr::Data(_)
-                | Expr::Device(_)
-                | Expr::Blocks(_)
-                | Expr::Input(_)
-                | Expr::State(_)
-                | Expr::Variable(_) => vec![],
-            };
-            todo.push((tensor, true));
-            todo.extend(operands.into_iter().rev().map(|operand| (operand, false)));
-        }
-    }
-    order
+/// All that tensors are made of, each once, operands first. Its lists may be used again.
+#[derive(Default)]
+pub(crate) struct Order {
+    all: Vec<Tensor>,
+    seen: HashSet<*const Node, RandomState>,
+    /// A tensor is entered twice: before its operands, and after them, when it takes its place.
+    todo: Vec<(Tensor, bool)>,
 }
 
-/// Whether every value of the type is that of 32 bits.
-fn is_short_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+impl Order {
+    /// Forgets all tensors, but gives no memory back.
+    pub fn clear(&mut self) {
+        let Order { all, seen, todo } = self;
+        all.clear();
+        seen.clear();
+        todo.clear();
+    }
+
+    /// The tensors.
+    pub fn all(&self) -> &[Tensor] {
+        &self.all
+    }
+
+    /// Becomes all that `roots` are made of.
+    fn collect<'a>(&mut self, roots: impl DoubleEndedIterator<Item = &'a Tensor>) {
+        self.clear();
+        self.todo.extend(roots.rev().map(|root| (root.clone(), false)));
+        while let Some((tensor, operands_done)) = self.todo.pop() {
+            if operands_done {
+                self.all.push(tensor);
+            } else if self.seen.insert(address(&tensor)) {
+                self.todo.push((tensor.clone(), true));
+                if let Expr::Op(_, operands, _) = &*tensor.expr() {
+                    self.todo.extend(operands.iter().rev().map(|operand| (operand.clone(), false)));
+                }
+            }
+        }
+    }
+
+    /// Becomes the tensors that `roots` need and whose value is not known.
+    ///
+    /// # Errors
+    /// When they need an input of a function.
+    pub fn collect_pending(&mut self, op: &'static str, roots: &[Tensor]) -> Result<()> {
+        self.collect(roots.iter());
+        let mut input = None;
+        self.all.retain(|tensor| match &*tensor.expr() {
+            Expr::Op(op, ..) => {
+                if is_draw(op) {
+                    input.get_or_insert_with(|| DRAW.into());
+                }
+                true
+            }
+            Expr::Data(_) | Expr::Device(_) | Expr::Blocks(_) => false,
+            Expr::Input(name) => {
+                input.get_or_insert_with(|| name.clone());
+                false
+            }
+            Expr::State(_) | Expr::Variable(_) => {
+                input.get_or_insert_with(|| STATE.into());
+                false
+            }
+        });
+        match input {
+            Some(input) => Err(Error::NoValue { op, input }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What messages call a state of the function that is being compiled.
@@ -282,7 +266,7 @@ struct Walk {
 
 impl Walk {
     /// The value of `root` in the graph; adds all that it needs, operands first, without recursion.
-    fn visit(&mut self, op: &'static str, root: &Tensor, known_as: KnownAs) -> Result<Value> {
+    fn visit(&mut self, op: &'static str, root: &Tensor) -> Result<Value> {
         let mut todo = vec![root.clone()];
         while let Some(tensor) = todo.last().cloned() {
             if self.lowered.values.contains_key(&address(&tensor)) {
@@ -291,51 +275,34 @@ impl Walk {
             }
             let expr = tensor.expr().clone();
             let value = match expr {
-                Expr::Data(_) | Expr::Device(_) => self.leaf(&tensor, known_as)?,
+                Expr::Data(_) | Expr::Device(_) => self.leaf(&tensor)?,
                 Expr::Blocks(blocks) => {
                     let name = format!("q{}", self.lowered.blocks.len());
                     self.lowered.blocks.push((name.clone(), tensor.clone(), blocks));
                     self.lowered.graph.add(Op::Weight { name, ty: tensor.ty().clone() }, &[])?
                 }
                 Expr::Input(input) => return Err(Error::NoValue { op, input }),
-                Expr::State(state) if known_as == KnownAs::Weight => {
+                Expr::State(state) => {
                     let name = format!("s{}", self.lowered.captured.len());
                     self.lowered.captured.push((name.clone(), state));
                     self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?
                 }
-                Expr::State(_) | Expr::Variable(_) => return Err(Error::NoValue { op, input: STATE.into() }),
+                Expr::Variable(_) => return Err(Error::NoValue { op, input: STATE.into() }),
                 // Of another function, which alone gives it a value.
                 Expr::Op(draw, ..) if is_draw(&draw) && !self.draws.contains(&address(&tensor)) => {
                     return Err(Error::NoValue { op, input: DRAW.into() });
                 }
-                Expr::Op(Op::Const(scalar), _, _)
-                    if known_as == KnownAs::Input && is_short_float(scalar.dtype()) =>
-                {
-                    let symbol = Symbol::new(&format!("c{}", self.lowered.scalars.len()), u32::MAX);
-                    self.lowered.scalars.push((symbol.clone(), scalar));
-                    self.lowered.graph.add(Op::Scalar { symbol, dtype: scalar.dtype() }, &[])?
-                }
                 Expr::Op(node, operands, result) => {
-                    // A value that is updated is a state of this update alone, also where others read the value.
-                    let updates = matches!(node, Op::StateUpdate { .. }) && operands[0].is_known();
-                    let visited = &operands[usize::from(updates)..];
                     let mut ready = Vec::with_capacity(operands.len());
-                    for operand in visited {
+                    for operand in &operands {
                         match self.lowered.values.get(&address(operand)) {
                             Some(value) => ready.push(*value),
                             None => todo.push(operand.clone()),
                         }
                     }
-                    if ready.len() < visited.len() {
+                    if ready.len() < operands.len() {
                         continue;
                     }
-                    let node = match updates {
-                        true => {
-                            ready.insert(0, self.updated(&operands[0])?);
-                            self.with_given_offsets(node, &operands)
-                        }
-                        false => node,
-                    };
                     Value { node: self.lowered.graph.add_node(node, &ready)?, result }
                 }
             };
@@ -345,46 +312,9 @@ impl Walk {
         Ok(self.lowered.values[&address(root)])
     }
 
-    /// The state leaf of an update of a known value.
-    fn updated(&mut self, tensor: &Tensor) -> Result<Value> {
-        let name = format!("s{}", self.lowered.states.len());
-        self.lowered.states.push((name.clone(), tensor.clone()));
-        Ok(self.lowered.graph.add(Op::State { name, ty: tensor.ty().clone() }, &[])?)
-    }
-
-    /// The update with its offsets as symbols, so that one program serves a loop that fills a state.
-    fn with_given_offsets(&mut self, update: Op, operands: &[Tensor]) -> Op {
-        let Op::StateUpdate { offsets, rows } = update else { return update };
-        let extents = operands[0].sym_dims().iter().zip(operands[1].sym_dims());
-        let mut given = |(axis, (offset, (extent, len))): (usize, (Dim, (&Dim, &Dim)))| {
-            if rows == Some(axis) {
-                return offset;
-            }
-            let numbers = (offset.as_const(), (extent - len).as_const());
-            let (Some(value), Some(most @ 1..)) = numbers else { return offset };
-            let (Ok(value), Ok(most)) = (u64::try_from(value), u32::try_from(most)) else { return offset };
-            let symbol = Symbol::new(&format!("o{}", self.lowered.offsets.len()), most);
-            self.lowered.offsets.push((symbol.clone(), value));
-            Dim::from(&symbol)
-        };
-        let offsets = offsets.into_iter().zip(extents).enumerate().map(&mut given).collect();
-        Op::StateUpdate { offsets, rows }
-    }
-
-    fn leaf(&mut self, tensor: &Tensor, known_as: KnownAs) -> Result<Value> {
-        let ty = tensor.ty().clone();
-        let number = self.lowered.known.len();
-        let (name, op) = match known_as {
-            KnownAs::Input => {
-                let name = format!("x{number}");
-                (name.clone(), Op::Input { name, ty })
-            }
-            KnownAs::Weight => {
-                let name = format!("w{number}");
-                (name.clone(), Op::Weight { name, ty })
-            }
-        };
-        self.lowered.known.push((name, tensor.clone()));
-        Ok(self.lowered.graph.add(op, &[])?)
+    fn leaf(&mut self, tensor: &Tensor) -> Result<Value> {
+        let (name, ty) = (format!("w{}", self.lowered.known.len()), tensor.ty().clone());
+        self.lowered.known.push((name.clone(), tensor.clone()));
+        Ok(self.lowered.graph.add(Op::Weight { name, ty }, &[])?)
     }
 }

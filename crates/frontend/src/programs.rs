@@ -6,58 +6,59 @@
 //! ([`tallow_ir::generalize()`]). It serves whatever they become, as far as its guards hold, which are checked at each run.
 
 mod family;
+mod instance;
 mod program;
+mod recorded;
 
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use tallow_ir::{Graph, Scalar, Structure, Symbol, structure};
+use tallow_ir::Scalar;
 
-use self::family::{Family, Found};
+use self::family::Family;
+pub(crate) use self::instance::Instance;
 pub(crate) use self::program::Program;
+use self::recorded::{Lowered, Recorded};
 use crate::blocks::Blocks;
 use crate::device::Device;
 use crate::dynamic::Dynamic;
 use crate::error::Result;
-use crate::lower::Lowered;
 use crate::tensor::Tensor;
 
 /// How many programs are kept: more than an eager program has steps, since one that has more than are kept, in a loop, would
 /// compile each of them again each time.
 const CACHED: usize = 1024;
 
-/// What a program is found by.
-#[derive(PartialEq, Eq)]
-struct Key {
+/// A structure, and the programs of its instances.
+struct Entry {
     device: Device,
-    /// Its constants are [`tallow_ir::Op::Scalar`]s, so that structures are equal whose constants differ.
-    structure: Structure,
+    recorded: Recorded,
     /// The weights that are bound. While the executable is kept, so are they.
-    blocks: Vec<ByAddress>,
+    blocks: Vec<Arc<Blocks>>,
+    family: Arc<Family>,
+    /// The number of the last search that found it.
+    used: u64,
 }
 
-/// Blocks are equal if they are the same.
-struct ByAddress(Arc<Blocks>);
-
-impl PartialEq for ByAddress {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+impl Entry {
+    /// Whether it is that of an instance on a device.
+    fn is_of(&self, device: &Device, instance: &Instance) -> bool {
+        let is_same = |(a, b): (&Arc<Blocks>, &Arc<Blocks>)| Arc::ptr_eq(a, b);
+        // A Vulkan device is given the weights of each run.
+        let binds = device.is_cpu();
+        self.device == *device
+            && (!binds || self.blocks.iter().zip(instance.blocks().map(|(_, blocks)| blocks)).all(is_same))
+            && self.recorded.matches(instance)
     }
 }
 
-impl Eq for ByAddress {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // There are few devices; equality tells them apart.
-        self.structure.hash(state);
-    }
+/// By the hash of their structure.
+#[derive(Default)]
+struct ProgramCache {
+    entries: IndexMap<u64, Vec<Entry>, RandomState>,
+    searches: u64,
 }
-
-/// Whole graphs are hashed.
-type ProgramCache = IndexMap<Key, Arc<Family>, RandomState>;
 
 fn cache() -> MutexGuard<'static, ProgramCache> {
     static CACHE: OnceLock<Mutex<ProgramCache>> = OnceLock::new();
@@ -71,8 +72,12 @@ fn cache() -> MutexGuard<'static, ProgramCache> {
 /// Drops the programs of a device that nobody uses any more, and with them the device.
 #[cfg(feature = "vulkan")]
 fn forget(device: &crate::vulkan::VulkanDevice) {
-    let is_on_device = |key: &Key| matches!(&key.device, Device::Vulkan(of) if of == device);
-    let forgotten: Vec<_> = cache().extract_if(.., |key, _| is_on_device(key)).collect();
+    let is_on_device = |entry: &mut Entry| matches!(&entry.device, Device::Vulkan(of) if of == device);
+    let mut forgotten = vec![];
+    cache().entries.retain(|_, entries| {
+        forgotten.extend(entries.extract_if(.., is_on_device));
+        !entries.is_empty()
+    });
     // Without the lock: dropping waits for the device.
     drop(forgotten);
 }
@@ -87,20 +92,20 @@ pub(crate) enum Lookup {
 pub(crate) struct Missing {
     /// The programs of its structure, of which none serves.
     family: Arc<Family>,
-    graph: Graph,
+    lowered: Lowered,
     integers: Vec<i64>,
-    scalars: Vec<(Symbol, Scalar)>,
-    blocks: Vec<(String, Tensor, Arc<Blocks>)>,
+    scalars: Vec<Scalar>,
+    blocks: Vec<(Tensor, Arc<Blocks>)>,
 }
 
 impl Missing {
     /// Compiles it and keeps it with its family. If another thread compiles the same, both serve.
     pub fn compile(self, device: &Device) -> Result<Arc<Program>> {
-        let Missing { family, graph, integers, scalars, blocks } = self;
-        let next = |is_dynamic| family.next(&graph, &integers, &scalars, is_dynamic);
+        let Missing { family, lowered, integers, scalars, blocks } = self;
+        let next = |is_dynamic| family.next(&lowered, &integers, &scalars, is_dynamic);
         let compile = |next: &family::Next| {
             device.dynamics().count();
-            Program::new(device, &next.graph, &blocks, next.note.clone())
+            Program::new(device, &next.graph, &next.extents(), &blocks, next.note())
         };
         let mut what = next(device.dynamics().get() == Dynamic::Auto)?;
         let program = match compile(&what) {
@@ -118,46 +123,63 @@ impl Missing {
     }
 }
 
-/// The program of what was lowered for a device, if it is compiled; takes the graph, and notes the values of symbols of
-/// extents. On the CPU its weights are those that are read now.
-pub(crate) fn find(device: &Device, lowered: &mut Lowered) -> Lookup {
-    let graph = std::mem::replace(&mut lowered.graph, Graph::new(""));
-    let integers: Vec<i64> = structure::integers(&graph).collect();
-    // A Vulkan device is given the weights of each run.
-    let bound = if device.is_cpu() { lowered.blocks.as_slice() } else { &[] };
-    let blocks = bound.iter().map(|(_, _, blocks)| ByAddress(blocks.clone())).collect();
-    let key = Key { device: device.for_cache(), structure: Structure(graph), blocks };
+/// The program of an instance on a device, if it is compiled; the instance is given the values of its symbols then. None
+/// where another thread computed a part of it meanwhile.
+///
+/// # Errors
+/// When the instance is no graph.
+pub(crate) fn find(device: &Device, instance: &mut Instance) -> Result<Option<Lookup>> {
     let mut cache = cache();
-    // Taken out and put back at the end: the first one is the one unused for longest.
-    let family = cache.shift_remove(&key).unwrap_or_default();
-    let found = match family.find(&integers, lowered) {
-        Some(Found { program, extents }) => {
-            lowered.extents = extents;
-            Lookup::Program(program)
+    cache.searches += 1;
+    let searches = cache.searches;
+    let entries = cache.entries.get_mut(&instance.hash());
+    let entry = entries.and_then(|all| all.iter_mut().find(|entry| entry.is_of(device, instance)));
+    let (lowered, family) = match entry {
+        Some(entry) => {
+            entry.used = searches;
+            if let Some(program) = entry.family.find(instance) {
+                return Ok(Some(Lookup::Program(program)));
+            }
+            let Some(recorded) = Recorded::of(instance) else { return Ok(None) };
+            (recorded.graph()?, entry.family.clone())
         }
-        None => Lookup::Missing(Box::new(Missing {
-            family: family.clone(),
-            graph: key.structure.0.clone(),
-            integers,
-            scalars: lowered.scalars.clone(),
-            blocks: lowered.blocks.clone(),
-        })),
+        None => {
+            let Some(recorded) = Recorded::of(instance) else { return Ok(None) };
+            let (lowered, family) = (recorded.graph()?, Arc::<Family>::default());
+            // On the CPU its weights are those that are read now.
+            let bound = instance.blocks().filter(|_| device.is_cpu());
+            let blocks = bound.map(|(_, blocks)| blocks.clone()).collect();
+            let (device, used) = (device.for_cache(), searches);
+            let entry = Entry { device, recorded, blocks, family: family.clone(), used };
+            cache.entries.entry(instance.hash()).or_default().push(entry);
+            (lowered, family)
+        }
     };
-    if matches!(found, Lookup::Missing(_)) {
-        make_room(&mut cache, &family);
-    }
-    cache.insert(key, family);
-    found
+    make_room(&mut cache, &family);
+    drop(cache);
+    Ok(Some(Lookup::Missing(Box::new(Missing {
+        family,
+        lowered,
+        integers: instance.integers().to_vec(),
+        scalars: instance.scalars().to_vec(),
+        blocks: instance.blocks().map(|(tensor, blocks)| (tensor.clone(), blocks.clone())).collect(),
+    }))))
 }
 
 /// Drops the programs that were unused for longest where one more of `family` is too many.
-fn make_room(cache: &mut ProgramCache, family: &Family) {
-    let mut count: usize = cache.values().map(|family| family.len()).sum();
-    while count + family.len() >= CACHED {
-        match cache.shift_remove_index(0) {
-            Some((_, oldest)) => count -= oldest.len(),
-            None => return family.shrink(),
-        }
+fn make_room(cache: &mut ProgramCache, family: &Arc<Family>) {
+    let mut count: usize = cache.entries.values().flatten().map(|entry| entry.family.len()).sum();
+    while count >= CACHED {
+        let others = cache.entries.values().flatten().filter(|entry| !Arc::ptr_eq(&entry.family, family));
+        let Some(oldest) = others.map(|entry| entry.used).min() else { return family.shrink() };
+        cache.entries.retain(|_, entries| {
+            entries.retain(|entry| {
+                let is_oldest = entry.used == oldest;
+                count -= if is_oldest { entry.family.len() } else { 0 };
+                !is_oldest
+            });
+            !entries.is_empty()
+        });
     }
 }
 

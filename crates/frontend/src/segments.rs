@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use tallow_ir::Op;
 
 use crate::origin::Origin;
@@ -13,22 +14,22 @@ use crate::tensor::{Expr, Node, Tensor, address};
 /// Steps of a segment, about.
 const SEGMENT_STEPS: usize = 1024;
 
+/// Whether steps are too many for one segment.
+pub(crate) fn is_long(order: &[Tensor]) -> bool {
+    order.len() > SEGMENT_STEPS
+}
+
 /// Cuts `order`, in which operands come first, into segments of about [`SEGMENT_STEPS`] steps, where the fewest bytes
-/// are live. Returns the values that leave each segment: what later segments read, what is materialized besides, and the `roots`.
-pub(crate) fn segments<'a>(order: &'a [Tensor], roots: &[&Tensor]) -> Vec<Vec<&'a Tensor>> {
-    if order.len() <= SEGMENT_STEPS {
-        let wanted: HashSet<_> = roots.iter().map(|root| address(root)).collect();
-        let is_target = |tensor: &&Tensor| wanted.contains(&address(tensor)) || is_materialized(tensor);
-        let targets: Vec<&Tensor> = order.iter().filter(is_target).collect();
-        return if targets.is_empty() { vec![] } else { vec![targets] };
-    }
+/// are live. Returns the numbers of the values that leave each segment: what later segments read, what is materialized
+/// besides, and the `roots`.
+pub(crate) fn segments(order: &[Tensor], roots: &HashSet<*const Node, RandomState>) -> Vec<Vec<usize>> {
     let steps = Steps::of(order, roots);
     let mut all = vec![];
     let mut start = 0;
     while start < order.len() {
         let end = steps.cut(start);
         let is_live_out = |at: &usize| steps.last_use[*at] >= end && steps.bytes[*at] > 0;
-        let live_out: Vec<&Tensor> = (start..end).filter(is_live_out).map(|at| &order[at]).collect();
+        let live_out: Vec<usize> = (start..end).filter(is_live_out).collect();
         if !live_out.is_empty() {
             all.push(live_out);
         }
@@ -46,7 +47,7 @@ const MOST_TIMES: u8 = 3;
 /// An update may overwrite the value that it updates, and nobody could compute it again; what a variable holds is read in each
 /// step of a training loop. A loop that carries a tensor along and never reads it would compute all of its past in each step: what
 /// is computed again and again is stored, and what is appended to, at once.
-fn is_materialized(tensor: &Tensor) -> bool {
+pub(crate) fn is_materialized(tensor: &Tensor) -> bool {
     let Expr::Op(op, ..) = &*tensor.expr() else { return false };
     let is_computed_again = match op {
         Op::StateUpdate { .. } => return true,
@@ -69,7 +70,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn of(order: &[Tensor], roots: &[&Tensor]) -> Steps {
+    fn of(order: &[Tensor], roots: &HashSet<*const Node, RandomState>) -> Steps {
         let index: HashMap<*const Node, usize> = order.iter().map(address).zip(0..).collect();
         let count = order.len();
         let mut steps = Steps { last_use: vec![0; count], bytes: vec![0; count], live: vec![0; count + 1] };
@@ -83,7 +84,7 @@ impl Steps {
             }
         }
         let materialized = (0..count).filter(|at| is_materialized(&order[*at]));
-        let roots = roots.iter().filter_map(|root| index.get(&address(root)).copied());
+        let roots = roots.iter().filter_map(|root| index.get(root).copied());
         for root in roots.chain(materialized) {
             steps.last_use[root] = count;
             steps.bytes[root] = steps.bytes[root].max(order[root].ty().max_bytes().max(1));

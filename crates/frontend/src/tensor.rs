@@ -49,6 +49,7 @@ pub(crate) enum Expr {
     /// It is known to the host: row-major, little-endian.
     Data(Arc<Vec<u8>>),
     /// It is on its device, or will be when the device has done what was asked of it.
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
     Device(OnDevice),
     /// It is known, and stays on its device once a graph has read it.
     Blocks(Arc<Blocks>),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tallow_ir::{Bindings, Graph, TensorType};
 use tallow_runtime::executable::{Compiled, DeviceState, DeviceWeight, ExecError};
-use tallow_runtime::lazy::{DeviceValue, Plan, RunMemory};
+use tallow_runtime::lazy::{DeviceValue, Operands, Plan, RunMemory};
 use tallow_runtime::vulkan::{Context, MemoryUse, Objects};
 use tallow_runtime::{Error as RuntimeError, RuntimeOptions};
 
@@ -334,6 +334,11 @@ impl OnDevice {
     pub fn value(&self) -> &DeviceValue {
         &self.value
     }
+
+    /// The memory.
+    pub fn into_value(self) -> DeviceValue {
+        self.value
+    }
 }
 
 /// A graph whose runs are appended to the device's stream: operands and results stay on the device.
@@ -367,16 +372,52 @@ impl LazyPlan {
         self.plan.memory(inputs, weights, states).map_err(device_error)
     }
 
-    /// Computes, now or soon, the outputs of the graph in their order; see [`Plan::run`].
+    /// The memory of runs whose weights are given to each, see [`Plan::memory_for_any_weights`].
+    pub fn memory_for_any_weights(&self, inputs: &[&str], states: &[&str]) -> Result<RunMemory> {
+        self.plan.memory_for_any_weights(inputs, states).map_err(device_error)
+    }
+
+    /// The names of the weights, in the order of their numbers.
+    pub fn weights(&self) -> impl Iterator<Item = &str> {
+        self.plan.compiled().module().weights.iter().map(|weight| weight.name.as_str())
+    }
+
+    /// See [`Plan::set_weight`].
+    pub fn set_weight(&self, memory: &mut RunMemory, number: usize, weight: &DeviceWeight) -> Result<()> {
+        self.plan.set_weight(memory, number, weight).map_err(device_error)
+    }
+
+    /// See [`Plan::release`].
+    pub fn release(&self, memory: &mut RunMemory) {
+        self.plan.release(memory);
+    }
+
+    /// A value of this plan's device.
+    pub fn on_device(&self, value: DeviceValue) -> OnDevice {
+        OnDevice { device: self.device.clone(), value }
+    }
+
+    /// See [`Plan::run_into`].
+    pub fn run_into(
+        &self,
+        bindings: &Bindings,
+        memory: &mut RunMemory,
+        operands: Operands<'_>,
+        results: &mut Vec<DeviceValue>,
+    ) -> Result<()> {
+        self.plan.run_into(bindings, memory, operands, results).map_err(device_error)
+    }
+
+    /// Computes, now or soon, the outputs of the graph in their order; see [`Plan::run_into`].
     pub fn run(
         &self,
         bindings: &Bindings,
-        memory: &RunMemory,
+        memory: &mut RunMemory,
         inputs: &[DeviceValue],
-        donated: &[usize],
     ) -> Result<Vec<OnDevice>> {
-        let values = self.plan.run(bindings, memory, inputs, donated).map_err(device_error)?;
-        Ok(values.into_iter().map(|value| OnDevice { device: self.device.clone(), value }).collect())
+        let mut results = vec![];
+        self.run_into(bindings, memory, Operands { inputs, donated: &[] }, &mut results)?;
+        Ok(results.into_iter().map(|value| self.on_device(value)).collect())
     }
 
     /// Whether results may overwrite inputs that are given away.

@@ -197,6 +197,15 @@ impl Dim {
         Some(sum)
     }
 
+    /// The same polynomial of what `other` gives in place of each symbol.
+    #[must_use]
+    pub fn replaced(&self, other: impl Fn(&Symbol) -> Dim) -> Dim {
+        let term = |(monomial, coefficient): &(Vec<Symbol>, i64)| {
+            monomial.iter().fold(Dim::constant(*coefficient), |product, symbol| &product * &other(symbol))
+        };
+        self.terms.iter().map(term).fold(Dim::constant(self.constant), |sum, term| &sum + &term)
+    }
+
     /// Parses what `Display` prints, looking symbols up by name.
     pub fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<Symbol>) -> Result<Dim, String> {
         let bad = || format!("'{text}' is not an extent");

@@ -6,12 +6,16 @@
 //! guessed from the instances: a wrong guess is found when [`General::bind`] compares each integer of the next instance, and
 //! costs a compilation.
 
+mod general;
+
 use std::collections::{BTreeMap, HashMap};
 
 use crate::dim::{Dim, Symbol};
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
-use crate::structure::{integers, of_op, with_integers};
+use crate::structure::{integers, sizes, with_sizes};
+pub use general::General;
+use general::Source;
 
 /// Symbols of one graph. What is chosen for all values of more would suit few of them.
 const MOST_SYMBOLS: usize = 3;
@@ -29,26 +33,6 @@ const MOST_LESSONS: usize = 8;
 /// The largest power of two that all values of a symbol are known to be multiples of. Tiles have no longer sides.
 const MOST_MULTIPLE: i64 = 64;
 
-/// A graph that serves instances of one structure.
-#[derive(Clone, Debug)]
-pub struct General {
-    graph: Graph,
-    /// What each integer of the structure is.
-    integers: Vec<Dim>,
-    symbols: Vec<Source>,
-}
-
-/// Where the value of a symbol is read.
-#[derive(Clone, Debug)]
-struct Source {
-    symbol: Symbol,
-    /// The number of the integer, which is `multiple` times the symbol.
-    integer: usize,
-    multiple: i64,
-    /// What has that integer, for people.
-    place: String,
-}
-
 /// Why there is no such graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -63,42 +47,6 @@ pub enum Refusal {
         /// Why it is refused.
         error: GraphError,
     },
-}
-
-impl General {
-    /// The graph.
-    pub fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
-    /// The values of the symbols in an instance with these integers, in the order of the symbols; `None` if the graph does
-    /// not serve it.
-    pub fn bind(&self, integers: &[i64]) -> Option<Vec<(&Symbol, u64)>> {
-        let mut values = Vec::with_capacity(self.symbols.len());
-        for Source { symbol, integer, multiple, .. } in &self.symbols {
-            let integer = *integers.get(*integer)?;
-            let value = u64::try_from(integer / multiple).ok()?;
-            if integer % multiple != 0 || !symbol.contains(value) {
-                return None;
-            }
-            values.push((symbol, value));
-        }
-        let value_of = |symbol: &Symbol| values.iter().find(|(s, _)| *s == symbol).map(|(_, value)| *value);
-        let is_equal = |(dim, integer): (&Dim, &i64)| dim.eval_with(value_of) == Some(*integer);
-        let serves =
-            self.integers.len() == integers.len() && self.integers.iter().zip(integers).all(is_equal);
-        serves.then_some(values)
-    }
-
-    /// A line for each symbol: what it is, and its guards.
-    pub fn explain(&self) -> String {
-        let line = |Source { symbol, multiple, place, .. }: &Source| {
-            let (name, least, most) = (symbol.name(), symbol.least(), symbol.limit());
-            let times = if *multiple == 1 { String::new() } else { format!("{multiple}*") };
-            format!("symbol {name} in {least}..={most}: {times}{name} is {place}\n")
-        };
-        self.symbols.iter().map(line).collect()
-    }
 }
 
 /// One graph for `current` and for others of its structure, whose integers are `others`: as far as they have 0 and 1 in the
@@ -224,7 +172,7 @@ impl<'a> Builder<'a> {
             |map: &[u32], v: Value| Value { node: crate::NodeId(map[v.node.index()]), result: v.result };
         for (id, node) in current.nodes() {
             let operands: Vec<Value> = node.operands.iter().map(|v| mapped(&map, *v)).collect();
-            let op = with_integers(&node.op, self.integers_of(node, &operands));
+            let op = with_sizes(&node.op, self.integers_of(node, &operands));
             let refused = |error| Refusal::Op { node: current.node_text(id), error };
             let new = self.general.graph.add_node(op, &operands).map_err(refused)?;
             self.note_extents(new);
@@ -260,9 +208,9 @@ impl<'a> Builder<'a> {
         match &node.op {
             Op::Broadcast(shape) => {
                 let added = shape.rank().saturating_sub(extents.len());
-                let of_operand =
+                let sizeserand =
                     |axis: usize| axis.checked_sub(added).map(|at| extents[at].clone()).filter(|e| !e.is(1));
-                (0..shape.rank()).map(|axis| self.choose(node, axis, of_operand(axis))).collect()
+                (0..shape.rank()).map(|axis| self.choose(node, axis, sizeserand(axis))).collect()
             }
             Op::Reshape(shape) => self.reshape(node, shape.rank(), &extents),
             Op::Slice { axis, .. } => {
@@ -282,7 +230,7 @@ impl<'a> Builder<'a> {
             }
             op => {
                 let symbolic: Vec<Option<Dim>> =
-                    of_op(op).map(|dim| dim.as_const().is_none().then(|| dim.clone())).collect();
+                    sizes(op).map(|dim| dim.as_const().is_none().then(|| dim.clone())).collect();
                 let one = |(place, given): (usize, Option<Dim>)| match given {
                     Some(symbolic) => symbolic,
                     None => self.choose(node, place, None),
@@ -443,13 +391,6 @@ impl<'a> Builder<'a> {
                 self.known.entry(values).or_insert_with(|| dim.clone());
             }
         }
-    }
-}
-
-impl Source {
-    /// The integer as an expression.
-    fn extent(&self) -> Dim {
-        &Dim::from(&self.symbol) * &self.multiple.into()
     }
 }
 

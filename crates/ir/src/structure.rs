@@ -24,9 +24,7 @@ impl Hash for Structure {
         self.0.name().hash(state);
         self.0.outputs().hash(state);
         for (_, node) in self.0.nodes() {
-            discriminant(&node.op).hash(state);
-            fixed(&node.op).hash(state);
-            of_op(&node.op).flat_map(Dim::names).for_each(|name| name.hash(state));
+            hash(&node.op, state);
             node.operands.hash(state);
         }
     }
@@ -36,11 +34,6 @@ impl PartialEq for Structure {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         let mut nodes = a.nodes().zip(b.nodes());
-        let is_alike = |a: &Op, b: &Op| {
-            discriminant(a) == discriminant(b)
-                && fixed(a) == fixed(b)
-                && of_op(a).zip(of_op(b)).all(|(a, b)| a.names().eq(b.names()))
-        };
         a.name() == b.name()
             && a.outputs() == b.outputs()
             && a.len() == b.len()
@@ -50,14 +43,31 @@ impl PartialEq for Structure {
 
 impl Eq for Structure {}
 
+/// Hashes what of an op is part of its structure.
+pub fn hash(op: &Op, state: &mut impl Hasher) {
+    discriminant(op).hash(state);
+    fixed(op).hash(state);
+    sizes(op).flat_map(Dim::names).for_each(|name| name.hash(state));
+}
+
+/// Whether two ops are equal but for extents, bounds and offsets that are numbers.
+pub fn is_alike(a: &Op, b: &Op) -> bool {
+    is_alike_without_sizes(a, b) && sizes(a).zip(sizes(b)).all(|(a, b)| a.names().eq(b.names()))
+}
+
+/// Whether two ops are equal but for extents, bounds and offsets.
+pub fn is_alike_without_sizes(a: &Op, b: &Op) -> bool {
+    discriminant(a) == discriminant(b) && fixed(a) == fixed(b)
+}
+
 /// The integers of a graph that are not part of its structure, in the order of its nodes.
 pub fn integers(graph: &Graph) -> impl Iterator<Item = i64> {
-    graph.nodes().flat_map(|(_, node)| of_op(&node.op).filter_map(Dim::as_const))
+    graph.nodes().flat_map(|(_, node)| sizes(&node.op).filter_map(Dim::as_const))
 }
 
 /// The extents, bounds and offsets of an op that are not part of its structure, unless they are symbolic: of those, the
 /// names of their symbols are.
-pub(crate) fn of_op(op: &Op) -> impl Iterator<Item = &Dim> {
+pub fn sizes(op: &Op) -> impl Iterator<Item = &Dim> {
     let (several, one, another): (&[Dim], Option<&Dim>, Option<&Dim>) = match op {
         Op::Input { ty, .. } | Op::State { ty, .. } if has_sizes(ty) => (ty.shape.dims(), None, None),
         Op::Iota { len: dim, .. } | Op::DimValue { dim, .. } => (&[], Some(dim), None),
@@ -94,8 +104,8 @@ pub(crate) fn of_op(op: &Op) -> impl Iterator<Item = &Dim> {
     several.iter().chain(one).chain(another)
 }
 
-/// The op with other extents, bounds and offsets: `others` are in the order of [`of_op`], one for each.
-pub(crate) fn with_integers(op: &Op, others: Vec<Dim>) -> Op {
+/// The op with other extents, bounds and offsets: `others` are in the order of [`sizes`], one for each.
+pub fn with_sizes(op: &Op, others: Vec<Dim>) -> Op {
     let mut all = others.iter().cloned();
     let mut next = || all.next().unwrap_or_default();
     let ty = |ty: &TensorType| TensorType { dtype: ty.dtype, shape: Shape::new(others.clone()) };
@@ -146,6 +156,6 @@ fn fixed(op: &Op) -> Fixed<'_> {
 
 /// The op with numbers for the symbols of its extents, bounds and offsets; `None` if one has no value.
 pub fn with_values(op: &Op, bindings: &Bindings) -> Option<Op> {
-    let numbers = of_op(op).map(|dim| dim.eval(bindings).map(Dim::constant)).collect::<Option<Vec<_>>>()?;
-    Some(with_integers(op, numbers))
+    let numbers = sizes(op).map(|dim| dim.eval(bindings).map(Dim::constant)).collect::<Option<Vec<_>>>()?;
+    Some(with_sizes(op, numbers))
 }

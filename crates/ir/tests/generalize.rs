@@ -22,13 +22,13 @@ fn of(body: &str, sizes: &[(i64, i64)]) -> Result<General, Refusal> {
     let general = generalize(last, &others)?;
     // It serves all that it was made from.
     for (graph, integers) in graphs.iter().zip(&integers) {
-        assert!(general.bind(integers).is_some(), "{graph}\n{}", general.graph());
+        assert!(general.bind(integers, &mut vec![]), "{graph}\n{}", general.graph());
     }
     Ok(general)
 }
 
 fn serves(general: &General, body: &str, a: i64, b: i64) -> bool {
-    general.bind(&structure::integers(&instance(body, a, b)).collect::<Vec<_>>()).is_some()
+    general.bind(&structure::integers(&instance(body, a, b)).collect::<Vec<_>>(), &mut vec![])
 }
 
 const CACHE: &str = "%0 = input \"x\" : f32[{a},4]\n %1 = input \"y\" : f32[1,4]\n

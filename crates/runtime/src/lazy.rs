@@ -15,6 +15,7 @@ use crate::vulkan::bound::Bound;
 use crate::vulkan::replay::Replays;
 use crate::vulkan::sequence::{Moves, Operand};
 use crate::vulkan::{Block, Buffer, Sequence};
+use memory::Lists;
 pub use memory::RunMemory;
 
 /// A compiled graph that can be appended to the stream any number of times.
@@ -69,99 +70,133 @@ impl Plan {
         &self.compiled
     }
 
-    /// Appends the plan to the device's stream and returns memory for its results, in the order of the graph's outputs.
-    ///
-    /// `inputs` are in the order of their names when `memory` was made. Those that `donated` numbers have no other owner, so
-    /// results may reuse their memory.
+    /// Appends the plan to the device's stream, and sets `results` to memory for its results, in the order of the graph's
+    /// outputs. Once there was a run, this allocates memory on the heap for results and intermediate values only.
     ///
     /// # Errors
     /// When an operand is missing or of another type, a symbol is out of range, memory runs out or the device failed.
     /// Nothing is computed then.
-    pub fn run(
+    pub fn run_into(
+        &self,
+        bindings: &Bindings,
+        memory: &mut RunMemory,
+        operands: Operands<'_>,
+        results: &mut Vec<DeviceValue>,
+    ) -> Result<(), ExecError> {
+        let mut lists = std::mem::take(&mut memory.lists);
+        let done = self.run_with(bindings, memory, operands, &mut lists);
+        let result = |output: &tallow_codegen::Tensor| {
+            let none = || leaf("output", &output.name, "has no memory");
+            lists.values[output.buffer].clone().ok_or_else(none)
+        };
+        results.clear();
+        let done = done.and_then(|()| {
+            for output in &self.compiled.module().outputs {
+                results.push(result(output)?);
+            }
+            Ok(())
+        });
+        // What nobody else holds goes back to the pool.
+        lists.clear();
+        memory.lists = lists;
+        done
+    }
+
+    fn run_with(
         &self,
         bindings: &Bindings,
         memory: &RunMemory,
-        inputs: &[DeviceValue],
-        donated: &[usize],
-    ) -> Result<Vec<DeviceValue>, ExecError> {
+        operands: Operands<'_>,
+        lists: &mut Lists,
+    ) -> Result<(), ExecError> {
         let module = self.compiled.module();
         check_bindings(module, bindings)?;
-        let mut table = vec![];
         if module.table_buffer.is_some() {
-            fill_table(module, bindings, &mut table)?;
+            fill_table(module, bindings, &mut lists.table)?;
             // The shader declares the table in whole 16-byte vectors.
-            table.resize(table.len().max(1).next_multiple_of(16), 0);
+            lists.table.resize(lists.table.len().max(1).next_multiple_of(16), 0);
         }
-        let mut values = memory.values(module, inputs)?;
-        let windows = self.take(bindings, Donated::of(module, memory, donated), &mut values)?;
+        memory.list(module, operands.inputs, &mut lists.values)?;
+        let given = module.inputs.iter().zip(&memory.inputs);
+        let donated = given.filter(|(_, at)| operands.donated.contains(at));
+        lists.donated.extend(donated.map(|(input, _)| input.buffer));
+        self.take(bindings, lists)?;
+        let Lists { table, values, windows, bound, .. } = lists;
         let slots = &module.plan.arena.slots;
-        let places =
-            values.iter().zip(slots).enumerate().map(|(number, (value, slot))| match (value, slot) {
-                _ if module.table_buffer == Some(number) => Bound::Table(&table),
+        let mut places = emptied(std::mem::take(bound));
+        places.extend(values.iter().zip(slots).enumerate().map(|(number, (value, slot))| {
+            match (value, slot) {
+                _ if module.table_buffer == Some(number) => Bound::Table(table),
                 (Some(value), _) => value.bound(),
                 (None, Some(slot)) => windows[slot.window].bound(slot.offset),
                 // Unused.
                 (None, None) => Bound::Table(&[]),
-            });
-        let places: Vec<_> = places.collect();
-        self.compiled.context().append(&self.sequence, &self.replays, &places)?;
-        drop(places);
-        let result = |output: &tallow_codegen::Tensor| {
-            let none = || leaf("output", &output.name, "has no memory");
-            values[output.buffer].clone().ok_or_else(none)
-        };
-        module.outputs.iter().map(result).collect()
+            }
+        }));
+        let done = self.compiled.context().append(&self.sequence, &self.replays, &places);
+        *bound = emptied(places);
+        Ok(done?)
     }
 
-    /// Takes memory for intermediate values, which is returned, and for results, if possible the memory of the last run.
-    fn take(
-        &self,
-        bindings: &Bindings,
-        mut donated: Donated,
-        values: &mut [Option<DeviceValue>],
-    ) -> Result<Vec<Arc<Block>>, ExecError> {
+    /// Takes memory for intermediate values and for results, if possible the memory of the last run.
+    fn take(&self, bindings: &Bindings, lists: &mut Lists) -> Result<(), ExecError> {
         let (context, module) = (self.compiled.context(), self.compiled.module());
-        let wanted = std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut wanted = wanted.into_iter();
-        let mut taken = vec![];
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut number = 0;
         let mut block = |what, bytes| {
-            let block = context.block_at(what, bytes, wanted.next())?;
-            taken.push(block.address());
+            let block = context.block_at(what, bytes, taken.get(number).copied())?;
+            match taken.get_mut(number) {
+                Some(known) => *known = block.address(),
+                None => taken.push(block.address()),
+            }
+            number += 1;
             Ok::<_, Error>(block)
         };
-        let windows = module.plan.arena.windows.iter();
-        let windows = windows.map(|bytes| block(INTERMEDIATE_VALUES, (*bytes).max(16)));
-        let windows = windows.collect::<Result<Vec<_>, _>>()?;
+        for bytes in &module.plan.arena.windows {
+            lists.windows.push(block(INTERMEDIATE_VALUES, (*bytes).max(16))?);
+        }
         for output in &module.outputs {
             let is_made = matches!(module.program.buffers[output.buffer].kind, BufferKind::Output(_));
-            if is_made && values[output.buffer].is_none() {
+            if is_made && lists.values[output.buffer].is_none() {
                 let bytes = bytes_of(&output.ty, bindings);
-                values[output.buffer] = match donated.take(module, output.buffer, bytes, values) {
+                lists.values[output.buffer] = match take_donated(module, output.buffer, bytes, lists) {
                     Some(value) => Some(value),
                     None => Some(result(output, block("result", bytes))?),
                 };
             }
         }
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
-        Ok(windows)
+        Ok(())
     }
+}
+
+/// The operands of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// In the order of their names when the memory of runs was made.
+    pub inputs: &'a [DeviceValue],
+    /// The numbers of inputs that have no other owner, so that results may reuse their memory.
+    pub donated: &'a [usize],
+}
+
+/// An empty list in the memory of another.
+fn emptied<'a>(mut bound: Vec<Bound<'_>>) -> Vec<Bound<'a>> {
+    bound.clear();
+    // A vector collects into the memory of the one that it iterates over, which has no element with a lifetime.
+    bound.into_iter().map_while(|_| None).collect()
 }
 
 /// What errors call the memory of a plan's arena.
 pub const INTERMEDIATE_VALUES: &str = "intermediate values";
 
 /// Memory that was taken for a result.
-fn result(
-    output: &tallow_codegen::Tensor,
-    block: Result<Arc<Block>, Error>,
-) -> Result<DeviceValue, ExecError> {
+fn result(output: &tallow_codegen::Tensor, block: Result<Block, Error>) -> Result<DeviceValue, ExecError> {
     let block = block.map_err(|error| match error {
         Error::OutOfMemory { bytes, reason, .. } => {
             Error::OutOfMemory { what: format!("a result, {}", output.ty), bytes, reason }
         }
         other => other,
     });
-    Ok(DeviceValue::Block(block?))
+    Ok(DeviceValue::Block(Arc::new(block?)))
 }
 
 /// Whether a copy of a program buffer serves as well. Weights stay where they are.
@@ -178,31 +213,16 @@ fn moves(kind: BufferKind) -> Moves {
     }
 }
 
-/// The donated inputs of a run, by program buffer.
-struct Donated(Vec<usize>);
-
-impl Donated {
-    fn of(module: &Module, memory: &RunMemory, donated: &[usize]) -> Donated {
-        let given = module.inputs.iter().zip(&memory.inputs);
-        Donated(given.filter(|(_, at)| donated.contains(at)).map(|(input, _)| input.buffer).collect())
-    }
-
-    /// Takes the memory of a donated input that the result in `output` may overwrite; each is taken once.
-    fn take(
-        &mut self,
-        module: &Module,
-        output: usize,
-        bytes: u64,
-        memory: &[Option<DeviceValue>],
-    ) -> Option<DeviceValue> {
-        let mut pairs = module.donations.iter().filter(|pair| pair.output == output);
-        pairs.find_map(|pair| {
-            let at = self.0.iter().position(|input| *input == pair.input)?;
-            let value = memory[pair.input].clone().filter(|value| value.buffer().size() >= bytes)?;
-            self.0.swap_remove(at);
-            Some(value)
-        })
-    }
+/// The memory of a donated input that the result in `output` may overwrite; each is taken once.
+fn take_donated(module: &Module, output: usize, bytes: u64, lists: &mut Lists) -> Option<DeviceValue> {
+    let Lists { values, donated, .. } = lists;
+    let mut pairs = module.donations.iter().filter(|pair| pair.output == output);
+    pairs.find_map(|pair| {
+        let at = donated.iter().position(|input| *input == pair.input)?;
+        let value = values[pair.input].clone().filter(|value| value.buffer().size() >= bytes)?;
+        donated.swap_remove(at);
+        Some(value)
+    })
 }
 
 impl std::fmt::Debug for Plan {
@@ -215,8 +235,9 @@ impl std::fmt::Debug for Plan {
 fn bytes_of(ty: &TensorType, bindings: &Bindings) -> u64 {
     let most = ty.max_bytes();
     let actual = ty.dtype.size().and_then(|size| {
-        let extents = ty.shape.eval(bindings)?;
-        Some(extents.iter().product::<usize>() as u64 * size as u64)
+        let dims = ty.shape.dims().iter();
+        let extents = dims.map(|dim| u64::try_from(dim.eval(bindings)?).ok());
+        Some(extents.product::<Option<u64>>()? * size as u64)
     });
     // Plane offsets of blocks depend on the maximum number of elements.
     actual.unwrap_or(most).max(1).next_multiple_of(16)

@@ -8,6 +8,7 @@
 
 mod draws;
 mod feed_forward;
+mod hits;
 mod in_place;
 mod lazy_resources;
 mod recorded_runs;

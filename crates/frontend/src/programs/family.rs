@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use tallow_ir::rewrite::rebuild;
 use tallow_ir::{General, Graph, Op, Scalar, Symbol, generalize};
 
+use super::instance::Instance;
 use super::lock;
 use super::program::Program;
+use super::recorded::{Lowered, scalar_symbol};
 use crate::error::Result;
-use crate::lower::Lowered;
 
 /// So many programs at most keep some constants as literals; the next one is given all.
 const SPECIAL: usize = 4;
@@ -48,24 +49,21 @@ struct Special {
 /// The integers of the instances that a program serves.
 enum Sizes {
     Literal(Vec<i64>),
+    /// In the order in which instances have them.
     General(Box<General>),
 }
 
 impl Special {
-    /// The values of the symbols of extents where this serves an instance.
-    fn bind(&self, integers: &[i64], scalars: &[(Symbol, Scalar)]) -> Option<Vec<(Symbol, u64)>> {
-        let serves = |(literal, (_, scalar)): (&Option<Scalar>, &(Symbol, Scalar))| {
-            literal.is_none_or(|literal| literal == *scalar)
-        };
-        if !self.literals.iter().zip(scalars).all(serves) {
-            return None;
+    /// Whether this serves an instance, which is given the values of the symbols of extents then.
+    fn bind(&self, instance: &mut Instance) -> bool {
+        let serves =
+            |(literal, scalar): (&Option<Scalar>, &Scalar)| literal.is_none_or(|literal| literal == *scalar);
+        if !self.literals.iter().zip(instance.scalars()).all(serves) {
+            return false;
         }
         match &self.sizes {
-            Sizes::Literal(sizes) => (sizes == integers).then(Vec::new),
-            Sizes::General(general) => {
-                let owned = |(symbol, value): (&Symbol, u64)| (symbol.clone(), value);
-                Some(general.bind(integers)?.into_iter().map(owned).collect())
-            }
+            Sizes::Literal(sizes) => sizes == instance.integers(),
+            Sizes::General(general) => instance.bind(general),
         }
     }
 
@@ -79,42 +77,52 @@ impl Special {
     }
 }
 
-/// A program that serves an instance.
-pub(super) struct Found {
-    pub program: Arc<Program>,
-    /// The values of its symbols of extents.
-    pub extents: Vec<(Symbol, u64)>,
-}
-
 /// A graph to compile, and what it will serve.
 pub(super) struct Next {
     pub graph: Graph,
     sizes: Sizes,
     literals: Vec<Option<Scalar>>,
-    pub note: String,
+    note: String,
 }
 
 impl Next {
+    fn general(general: General, literals: Vec<Option<Scalar>>, note: String) -> Result<Next> {
+        let graph = with_literals(general.graph(), &literals)?;
+        Ok(Next { graph, sizes: Sizes::General(Box::new(general)), literals, note })
+    }
+
+    /// Which extents are symbols, or why none is.
+    pub fn note(&self) -> String {
+        match &self.sizes {
+            Sizes::Literal(_) => self.note.clone(),
+            Sizes::General(general) => format!("{}{}", self.note, general.explain()),
+        }
+    }
+
     /// Whether some of its extents are symbols.
     pub fn is_general(&self) -> bool {
         matches!(self.sizes, Sizes::General(_))
+    }
+
+    /// The symbols of its extents, in the order in which instances are given their values.
+    pub fn extents(&self) -> Vec<Symbol> {
+        match &self.sizes {
+            Sizes::Literal(_) => vec![],
+            Sizes::General(general) => general.symbols().cloned().collect(),
+        }
     }
 }
 
 impl Family {
     /// The program that serves an instance. Where several do, that of these very extents is taken, and else the one that was
     /// made last.
-    pub fn find(&self, integers: &[i64], lowered: &Lowered) -> Option<Found> {
+    pub fn find(&self, instance: &mut Instance) -> Option<Arc<Program>> {
         let programs = lock(&self.0);
         let of = |is_literal| {
             programs.all.iter().rev().filter(move |special: &&Special| special.is_literal() == is_literal)
         };
-        of(true).chain(of(false)).find_map(|special| {
-            Some(Found {
-                extents: special.bind(integers, &lowered.scalars)?,
-                program: special.program.clone(),
-            })
-        })
+        let found = of(true).chain(of(false)).find(|special| special.bind(instance));
+        found.map(|special| special.program.clone())
     }
 
     /// How many programs there are.
@@ -126,9 +134,9 @@ impl Family {
     /// structure, `is_dynamic` says so and no op refuses them, else the instance itself.
     pub fn next(
         &self,
-        instance: &Graph,
+        lowered: &Lowered,
         integers: &[i64],
-        scalars: &[(Symbol, Scalar)],
+        scalars: &[Scalar],
         is_dynamic: bool,
     ) -> Result<Next> {
         let mut programs = lock(&self.0);
@@ -136,22 +144,20 @@ impl Family {
         // Where only constants differ from those of a program of these very extents, the extents stay numbers.
         let is_new = !programs.all.iter().any(|special| special.has_sizes(integers));
         if is_dynamic && is_new && !programs.instances.is_empty() {
-            match programs.generalize(instance, integers) {
+            match programs.generalize(lowered, integers) {
                 Ok(general) => {
                     let literals = programs.literals(None, scalars);
                     note = format!(
                         "extents are symbols since instance {} of this structure\n",
                         programs.compiled + 1
                     );
-                    note += &general.explain();
-                    let graph = with_literals(general.graph(), scalars, &literals)?;
-                    return Ok(Next { graph, sizes: Sizes::General(Box::new(general)), literals, note });
+                    return Next::general(general, literals, note);
                 }
                 Err(why) => note = format!("extents are numbers: {why}\n"),
             }
         }
         let literals = programs.literals(Some(integers), scalars);
-        let graph = with_literals(instance, scalars, &literals)?;
+        let graph = with_literals(&lowered.graph, &literals)?;
         Ok(Next { graph, sizes: Sizes::Literal(integers.to_vec()), literals, note })
     }
 
@@ -165,7 +171,8 @@ impl Family {
     /// Keeps a program that was compiled for an instance.
     pub fn add(&self, next: Next, integers: Vec<i64>, program: Arc<Program>) {
         let mut programs = lock(&self.0);
-        let Next { sizes, literals, note, graph } = next;
+        let note = next.note();
+        let Next { sizes, literals, graph, .. } = next;
         tracing::debug!("compiled {} of {} steps\n{note}", graph.name(), graph.len());
         programs.all.push(Special { sizes, literals, program });
         programs.instances.push(integers);
@@ -200,15 +207,17 @@ impl Programs {
         integers.iter().enumerate().map(differs).collect()
     }
 
-    fn generalize(&mut self, instance: &Graph, integers: &[i64]) -> std::result::Result<General, String> {
+    fn generalize(&mut self, lowered: &Lowered, integers: &[i64]) -> std::result::Result<General, String> {
         let varying = self.varying(integers);
         if self.refused.get(&varying).is_some_and(|times| *times >= TRIES) {
             return Err("symbols in their place were refused before".into());
         }
-        let others: Vec<&[i64]> = self.instances.iter().map(Vec::as_slice).collect();
-        match generalize(instance, &others) {
+        let others: Vec<Vec<i64>> =
+            self.instances.iter().filter_map(|other| lowered.integers(other)).collect();
+        let others: Vec<&[i64]> = others.iter().map(Vec::as_slice).collect();
+        match generalize(&lowered.graph, &others).map(|general| general.repeated(&lowered.places)) {
             // What does not serve the instance that it was made for would be made forever.
-            Ok(general) if general.bind(integers).is_some() => Ok(general),
+            Ok(general) if general.bind(integers, &mut vec![]) => Ok(general),
             Ok(_) => Err("their values are not those of the symbols".into()),
             Err(why) => {
                 if why != tallow_ir::generalize::Refusal::Alone {
@@ -221,8 +230,8 @@ impl Programs {
 
     /// Which constants the next program has as literals: those that are as in the last one of these extents; for any extents,
     /// those that are as in all programs.
-    fn literals(&self, integers: Option<&[i64]>, scalars: &[(Symbol, Scalar)]) -> Vec<Option<Scalar>> {
-        let all = scalars.iter().map(|(_, scalar)| Some(*scalar));
+    fn literals(&self, integers: Option<&[i64]>, scalars: &[Scalar]) -> Vec<Option<Scalar>> {
+        let all = scalars.iter().map(|scalar| Some(*scalar));
         let Some(integers) = integers else {
             let is_same = |at: usize, now| self.all.iter().all(|special| special.literals[at] == now);
             return all.enumerate().map(|(at, now)| now.filter(|_| is_same(at, now))).collect();
@@ -239,12 +248,10 @@ impl Programs {
 }
 
 /// The graph with these constants as literals.
-fn with_literals(graph: &Graph, scalars: &[(Symbol, Scalar)], literals: &[Option<Scalar>]) -> Result<Graph> {
-    let known: HashMap<&Symbol, Scalar> = scalars
-        .iter()
-        .zip(literals)
-        .filter_map(|((symbol, _), literal)| literal.map(|literal| (symbol, literal)))
-        .collect();
+fn with_literals(graph: &Graph, literals: &[Option<Scalar>]) -> Result<Graph> {
+    let known =
+        literals.iter().enumerate().filter_map(|(at, literal)| Some((scalar_symbol(at), (*literal)?)));
+    let known: HashMap<Symbol, Scalar> = known.collect();
     Ok(rebuild(graph, |new, node, _| match &node.op {
         Op::Scalar { symbol, .. } => match known.get(symbol) {
             Some(literal) => new.add(Op::Const(*literal), &[]).map(Some),

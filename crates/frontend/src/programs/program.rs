@@ -3,91 +3,97 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-#[cfg(feature = "vulkan")]
-use tallow_ir::Bindings;
-use tallow_ir::{Graph, Scalar};
+use tallow_ir::{Graph, Scalar, Symbol};
 
+use super::instance::Instance;
 use super::lock;
+use super::recorded::{OFFSET, SCALAR, input_name, state_name, weight_name};
 use crate::blocks::Blocks;
 use crate::device::Device;
-#[cfg(feature = "vulkan")]
-use crate::donate::{Holders, is_worthwhile};
 use crate::error::Result;
-#[cfg(feature = "vulkan")]
-use crate::error::no_value;
-#[cfg(feature = "vulkan")]
-use crate::executable::verified;
+use crate::evaluation::Evaluation;
 use crate::executable::{Executable, Prepared};
-use crate::lower::Lowered;
 use crate::tensor::Tensor;
+
+#[cfg(feature = "vulkan")]
+mod on_device;
 
 /// What computes expressions.
 pub(crate) struct Program {
     code: Code,
+    /// The symbols of its graph, which each run is given.
+    symbols: Vec<(String, Source)>,
     /// Which extents are symbols, or why none is.
     note: String,
 }
 
+/// Where an instance has the value of a symbol.
+#[derive(Clone, Copy)]
+enum Source {
+    Scalar(usize),
+    Offset(usize),
+    Extent(usize),
+}
+
 enum Code {
     /// One run at a time: threads that compute the same structure at once wait for each other.
-    Cpu(Mutex<Executable>),
+    Cpu(Box<Mutex<Executable>>),
     /// Runs are appended to the device's stream.
     #[cfg(feature = "vulkan")]
-    Vulkan(crate::vulkan::LazyPlan),
+    Vulkan(Box<on_device::OnDevice>),
 }
 
 impl Program {
-    pub fn new(
+    /// Compiles a graph, whose symbols of extents are `extents`, in the order in which instances have their values.
+    pub(super) fn new(
         device: &Device,
         graph: &Graph,
-        blocks: &[(String, Tensor, Arc<Blocks>)],
+        extents: &[Symbol],
+        blocks: &[(Tensor, Arc<Blocks>)],
         note: String,
     ) -> Result<Program> {
         let code = match device {
             Device::Cpu => {
                 let mut weights = HashMap::new();
-                for (name, tensor, blocks) in blocks {
-                    weights.insert(
-                        name.clone(),
-                        blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?,
-                    );
+                for (at, (tensor, blocks)) in blocks.iter().enumerate() {
+                    let weight = blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?;
+                    weights.insert(weight_name(at), weight);
                 }
-                Code::Cpu(Mutex::new(Prepared::new(device, graph)?.bind_values(&weights)?))
+                Code::Cpu(Box::new(Mutex::new(Prepared::new(device, graph)?.bind_values(&weights)?)))
             }
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Code::Vulkan(device.for_cache().lazy_plan(&verified(graph)?)?),
+            Device::Vulkan(device) => Code::Vulkan(Box::new(on_device::OnDevice::new(device, graph)?)),
         };
-        Ok(Program { code, note })
+        Ok(Program { code, symbols: sources(graph, extents), note })
     }
 
-    /// Computes `targets`, the outputs of what they were lowered to, and gives them their values. `order` are the steps of
-    /// the evaluation, of which they are some.
-    pub fn run(&self, order: &[Tensor], targets: &[&Tensor], lowered: &Lowered) -> Result<()> {
-        let Lowered { known, states, .. } = lowered;
+    /// Computes the targets of an evaluation, the outputs of its instance, and gives them their values.
+    pub fn run(&self, evaluation: &mut Evaluation) -> Result<()> {
         match &self.code {
-            Code::Cpu(executable) => {
-                let mut bytes = vec![];
-                for (name, tensor) in known {
-                    bytes.push((name.as_str(), tensor.known_bytes()?));
-                }
-                let inputs: Vec<(&str, &[u8])> =
-                    bytes.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-                let symbols: Vec<(&str, u64)> = given(lowered).collect();
-                let mut versions = Vec::with_capacity(states.len());
-                for (name, tensor) in states {
-                    versions.push((name.as_str(), tensor.known_bytes()?));
-                }
-                let outputs = lock(executable).run_values(&symbols, &inputs, &mut versions)?;
-                for (target, output) in targets.iter().zip(outputs) {
-                    target.set_data(output.bytes);
-                }
-            }
+            Code::Cpu(executable) => self.interpret(executable, evaluation),
             #[cfg(feature = "vulkan")]
-            Code::Vulkan(plan) => {
-                for (target, value) in targets.iter().zip(run(plan, order, targets, lowered)?) {
-                    target.set_on_device(value);
-                }
-            }
+            Code::Vulkan(plan) => plan.run(&self.symbols, evaluation),
+        }
+    }
+
+    fn interpret(&self, executable: &Mutex<Executable>, evaluation: &Evaluation) -> Result<()> {
+        let instance = &evaluation.instance;
+        let mut bytes = vec![];
+        for (at, tensor) in instance.known().enumerate() {
+            bytes.push((input_name(at), tensor.known_bytes()?));
+        }
+        let inputs: Vec<(&str, &[u8])> =
+            bytes.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+        let symbols: Vec<(&str, u64)> =
+            self.symbols.iter().map(|(name, source)| (name.as_str(), source.value(instance))).collect();
+        let names: Vec<String> = (0..instance.states().len()).map(state_name).collect();
+        let mut versions = vec![];
+        for (name, tensor) in names.iter().zip(instance.states()) {
+            versions.push((name.as_str(), tensor.known_bytes()?));
+        }
+        let outputs = lock(executable).run_values(&symbols, &inputs, &mut versions)?;
+        for (target, output) in evaluation.targets().zip(outputs) {
+            target.set_data(output.bytes);
         }
         Ok(())
     }
@@ -102,61 +108,28 @@ impl Program {
     }
 }
 
-/// Runs a plan. Values that nobody needs any more are given away; states that somebody needs are copied.
-#[cfg(feature = "vulkan")]
-fn run(
-    plan: &crate::vulkan::LazyPlan,
-    order: &[Tensor],
-    targets: &[&Tensor],
-    lowered: &Lowered,
-) -> Result<Vec<crate::values::OnDevice>> {
-    let Lowered { known, blocks, states, .. } = lowered;
-    let donates = plan.takes_donations() && is_worthwhile(lowered);
-    let (mut donated, mut versions) = (vec![], vec![]);
-    if donates || !states.is_empty() {
-        // Uploaded first, as only what is on the device can be given away.
-        for (_, tensor) in known.iter().chain(states) {
-            tensor.on_device()?;
-        }
-        let holders = Holders::of(order, targets, lowered);
-        if donates {
-            donated = holders.inputs(lowered);
-        }
-        for (at, (_, tensor)) in states.iter().enumerate() {
-            // Before the value is taken, which is a holder too.
-            let is_free = holders.state(lowered, at);
-            let value = tensor.on_device()?;
-            versions.push(if is_free { value } else { value.copy()? });
+impl Source {
+    fn value(self, instance: &Instance) -> u64 {
+        match self {
+            Source::Scalar(at) => bits(instance.scalars()[at]),
+            Source::Offset(at) => instance.offsets()[at],
+            Source::Extent(at) => instance.extents()[at],
         }
     }
-    let mut inputs = vec![];
-    for (_, tensor) in known {
-        inputs.push(tensor.on_device()?.value().clone());
-    }
-    let mut weights = vec![];
-    for (name, tensor, blocks) in blocks {
-        let weight = blocks.weight(tensor.device(), tensor.dtype(), tensor.const_dims()?)?;
-        weights.push((name.as_str(), weight.on_vulkan().ok_or_else(|| no_value("eval"))?.clone()));
-    }
-    let weights = weights.iter().map(|(name, weight)| (*name, weight)).collect();
-    let mut memory = plan.memory(&names(known), &weights, &names(states))?;
-    for (at, value) in versions.iter().enumerate() {
-        memory.set_state(at, value.value());
-    }
-    let bindings: Bindings = given(lowered).map(|(name, value)| (name.to_string(), value)).collect();
-    plan.run(&bindings, &memory, &inputs, &donated)
 }
 
-#[cfg(feature = "vulkan")]
-fn names(operands: &[(String, Tensor)]) -> Vec<&str> {
-    operands.iter().map(|(name, _)| name.as_str()).collect()
-}
-
-/// The values of the symbols of a run.
-fn given(lowered: &Lowered) -> impl Iterator<Item = (&str, u64)> {
-    let scalars = lowered.scalars.iter().map(|(symbol, scalar)| (symbol.name(), bits(*scalar)));
-    let integers = lowered.offsets.iter().chain(&lowered.extents);
-    scalars.chain(integers.map(|(symbol, value)| (symbol.name(), *value)))
+/// Where instances have the values of the symbols of a graph, whose symbols of extents are those.
+fn sources(graph: &Graph, extents: &[Symbol]) -> Vec<(String, Source)> {
+    let source = |name: &str| match extents.iter().position(|extent| extent.name() == name) {
+        Some(at) => Some(Source::Extent(at)),
+        None => match (name.strip_prefix(SCALAR), name.strip_prefix(OFFSET)) {
+            (Some(number), _) => number.parse().ok().map(Source::Scalar),
+            (None, Some(number)) => number.parse().ok().map(Source::Offset),
+            (None, None) => None,
+        },
+    };
+    let named = |symbol: &Symbol| Some((symbol.name().to_string(), source(symbol.name())?));
+    graph.symbols().filter_map(named).collect()
 }
 
 /// The 32 bits of a scalar, as the value of its symbol.

@@ -11,6 +11,7 @@ use super::{DeviceValue, Plan, leaf};
 use crate::error::ExecError;
 use crate::resident::DeviceWeight;
 use crate::vulkan::Block;
+use crate::vulkan::bound::Bound;
 
 /// The memory of weights and states of a [`Plan`]. A loop makes it once, and then tells which states moved.
 ///
@@ -23,6 +24,38 @@ pub struct RunMemory {
     pub(super) inputs: Vec<usize>,
     /// The program buffer of each given state, if the plan uses it.
     states: Vec<Option<usize>>,
+    pub(super) lists: Lists,
+}
+
+/// What a run lists, in memory that all use. The lists are empty between runs.
+#[derive(Default)]
+pub(super) struct Lists {
+    pub table: Vec<u8>,
+    /// The memory of all program buffers.
+    pub values: Vec<Option<DeviceValue>>,
+    /// The memory of intermediate values.
+    pub windows: Vec<Block>,
+    /// Where each program buffer is bound: always empty here.
+    pub bound: Vec<Bound<'static>>,
+    /// The program buffers of inputs that may be overwritten.
+    pub donated: Vec<usize>,
+}
+
+impl Lists {
+    pub fn clear(&mut self) {
+        let Lists { table, values, windows, bound, donated } = self;
+        table.clear();
+        values.clear();
+        windows.clear();
+        bound.clear();
+        donated.clear();
+    }
+}
+
+impl std::fmt::Debug for Lists {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lists")
+    }
 }
 
 #[derive(Debug)]
@@ -43,6 +76,20 @@ impl Plan {
         weights: &HashMap<&str, &DeviceWeight>,
         states: &[&str],
     ) -> Result<RunMemory, ExecError> {
+        let mut memory = self.memory_for_any_weights(inputs, states)?;
+        for (number, want) in self.compiled.module().weights.iter().enumerate() {
+            let found = weights.get(want.name.as_str());
+            let found = found.ok_or_else(|| leaf("weight", &want.name, "is not given"))?;
+            self.set_weight(&mut memory, number, found)?;
+        }
+        Ok(memory)
+    }
+
+    /// As [`Plan::memory`], but for weights, which [`Plan::set_weight`] gives.
+    ///
+    /// # Errors
+    /// When an operand is missing.
+    pub fn memory_for_any_weights(&self, inputs: &[&str], states: &[&str]) -> Result<RunMemory, ExecError> {
         let module = self.compiled.module();
         let missing = |what, name: &str| leaf(what, name, "is not given");
         let numbers = |names: &[&str]| -> HashMap<String, usize> {
@@ -57,17 +104,12 @@ impl Plan {
         for (number, buffer) in module.program.buffers.iter().enumerate() {
             let own = || self.own[number].clone().map(|own| Held::Value(DeviceValue::Buffer(own)));
             held.push(match buffer.kind {
-                BufferKind::Arena | BufferKind::Output(_) | BufferKind::Symbols | BufferKind::Input(_) => {
-                    None
-                }
+                BufferKind::Arena
+                | BufferKind::Output(_)
+                | BufferKind::Symbols
+                | BufferKind::Input(_)
+                | BufferKind::Weight(_) => None,
                 BufferKind::Scratch { .. } | BufferKind::Codebooks => own(),
-                BufferKind::Weight(weight) => {
-                    let want = &module.weights[weight as usize];
-                    let found = weights.get(want.name.as_str());
-                    let found = found.ok_or_else(|| missing("weight", &want.name))?;
-                    same_type("weight", &want.name, &want.ty, &found.ty)?;
-                    Some(Held::Value(found.value.clone()))
-                }
                 BufferKind::State(state) => {
                     let want = &module.states[state as usize];
                     let at = given.get(&want.name).ok_or_else(|| missing("state", &want.name))?;
@@ -77,7 +119,37 @@ impl Plan {
             });
         }
         let inputs = module.inputs.iter().map(input).collect::<Result<_, _>>()?;
-        Ok(RunMemory { held, inputs, states: buffers })
+        Ok(RunMemory { held, inputs, states: buffers, lists: Lists::default() })
+    }
+
+    /// Gives runs the weight of a number, by the order of the compiled graph's.
+    ///
+    /// # Errors
+    /// When it is of another type.
+    pub fn set_weight(
+        &self,
+        memory: &mut RunMemory,
+        number: usize,
+        weight: &DeviceWeight,
+    ) -> Result<(), ExecError> {
+        let module = self.compiled.module();
+        let Some(want) = module.weights.get(number) else { return Ok(()) };
+        same_type("weight", &want.name, &want.ty, &weight.ty)?;
+        for (held, buffer) in memory.held.iter_mut().zip(&module.program.buffers) {
+            if buffer.kind == BufferKind::Weight(number as u32) {
+                *held = Some(Held::Value(weight.value.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the memory of weights and states, which each run is given again then.
+    pub fn release(&self, memory: &mut RunMemory) {
+        for (held, buffer) in memory.held.iter_mut().zip(&self.compiled.module().program.buffers) {
+            if matches!(buffer.kind, BufferKind::Weight(_) | BufferKind::State(_)) {
+                *held = None;
+            }
+        }
     }
 }
 
@@ -92,6 +164,13 @@ impl RunMemory {
         }
     }
 
+    /// As [`RunMemory::set_state`], for memory that the runs own.
+    pub fn give_state(&mut self, state: usize, value: DeviceValue) {
+        if let Some(number) = self.states.get(state).copied().flatten() {
+            self.held[number] = Some(Held::Value(value));
+        }
+    }
+
     /// Whether the state of this number lies where it was set to, in memory with one owner.
     pub fn has_one_owner(&self, state: usize) -> bool {
         let number = self.states.get(state).copied().flatten();
@@ -101,18 +180,19 @@ impl RunMemory {
         }
     }
 
-    /// The memory of all program buffers that exists before a run with these inputs.
-    pub(super) fn values(
+    /// Sets `values` to the memory of all program buffers that exists before a run with these inputs.
+    pub(super) fn list(
         &self,
         module: &Module,
         inputs: &[DeviceValue],
-    ) -> Result<Vec<Option<DeviceValue>>, ExecError> {
+        values: &mut Vec<Option<DeviceValue>>,
+    ) -> Result<(), ExecError> {
         let value = |held: &Option<Held>| match held {
             Some(Held::Value(value)) => Some(value.clone()),
             Some(Held::Block(block)) => block.upgrade().map(DeviceValue::Block),
             None => None,
         };
-        let mut values: Vec<_> = self.held.iter().map(value).collect();
+        values.extend(self.held.iter().map(value));
         for (input, at) in module.inputs.iter().zip(&self.inputs) {
             let given = inputs.get(*at).ok_or_else(|| leaf("input", &input.name, "is not given"))?;
             if matches!(module.program.buffers[input.buffer].kind, BufferKind::Input(_)) {
@@ -121,7 +201,7 @@ impl RunMemory {
         }
         match module.states.iter().find(|state| values[state.buffer].is_none()) {
             Some(state) => Err(leaf("state", &state.name, "is not given")),
-            None => Ok(values),
+            None => Ok(()),
         }
     }
 }

@@ -58,12 +58,7 @@ impl Pool {
     }
 
     /// A block of at least `bytes` bytes, whose contents are undefined: that at address `wanted`, if it is free.
-    pub(super) fn take(
-        self: &Arc<Pool>,
-        what: &str,
-        bytes: u64,
-        wanted: Option<usize>,
-    ) -> Result<Arc<Block>> {
+    pub(super) fn take(self: &Arc<Pool>, what: &str, bytes: u64, wanted: Option<usize>) -> Result<Block> {
         self.queue.device.check_open()?;
         let class = match class(bytes) {
             class if class <= self.queue.device.caps.max_allocation_bytes => class,
@@ -88,7 +83,7 @@ impl Pool {
             }
         };
         counts.note_peak();
-        Ok(Arc::new(Block { buffer, fresh, pool: self.clone() }))
+        Ok(Block { buffer, fresh, pool: self.clone() })
     }
 
     /// The queue whose work uses the memory.

@@ -18,7 +18,7 @@ use super::device::{Counts, Device};
 use super::error::vulkan;
 use super::pipeline::Pipeline;
 use super::sequence::{Moves, Sequence};
-use super::steps;
+use super::steps::{self, SetLists};
 use crate::error::{Error, Result};
 
 /// Fewer dispatches are appended as fast, about, as their operands are looked up.
@@ -232,13 +232,13 @@ impl Replay {
         let device = &*self.device;
         let places: Vec<_> =
             self.operands.iter().zip(bound).map(|(operand, bound)| operand.place(bound)).collect();
-        let mut sets = vec![];
+        let mut lists = SetLists::default();
         if !sequence.sets.is_empty() {
             let pool = steps::descriptor_pool(device, sequence.sets.len() as u32, sequence.descriptors)?;
             self.descriptors = Some(pool);
-            sets = steps::allocate_sets(device, sequence, pool)
+            steps::allocate_sets(device, sequence, pool, &mut lists)
                 .map_err(|code| vulkan("vkAllocateDescriptorSets", code))?;
-            steps::write_sets(device, sequence, &sets, &places);
+            steps::write_sets(device, sequence, &mut lists, &places);
         }
         let info = vk::CommandBufferAllocateInfo::default()
             .command_pool(self.pool)
@@ -257,7 +257,7 @@ impl Replay {
             device.counts.objects.command_buffers.created();
             let begun = device.raw.begin_command_buffer(self.commands, &begin);
             begun.map_err(|code| vulkan("vkBeginCommandBuffer", code))?;
-            steps::record_steps(device, self.commands, sequence, &sets, &places);
+            steps::record_steps(device, self.commands, sequence, &lists.sets, &places);
             let ended = device.raw.end_command_buffer(self.commands);
             ended.map_err(|code| vulkan("vkEndCommandBuffer", code))
         }

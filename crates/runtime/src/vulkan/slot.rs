@@ -10,7 +10,7 @@ use super::error::vulkan;
 use super::pipeline::Pipeline;
 use super::replay::Replay;
 use super::sequence::Sequence;
-use super::steps::{allocate_sets, descriptor_pool};
+use super::steps::{SetLists, allocate_sets, descriptor_pool};
 use crate::error::Result;
 
 /// Bytes of a slot's upload buffer, for symbol tables and small uploads.
@@ -137,19 +137,20 @@ impl Slot {
         Ok(start)
     }
 
-    /// New descriptor sets for a sequence.
-    pub(super) fn sets(&mut self, device: &Device, sequence: &Sequence) -> Result<Vec<vk::DescriptorSet>> {
+    /// Allocates descriptor sets for a sequence.
+    pub(super) fn sets(&mut self, device: &Device, sequence: &Sequence, lists: &mut SetLists) -> Result<()> {
         if sequence.sets.is_empty() {
-            return Ok(vec![]);
+            lists.sets.clear();
+            return Ok(());
         }
-        match self.descriptors.last().map(|pool| allocate_sets(device, sequence, *pool)) {
-            Some(Ok(sets)) => return Ok(sets),
+        match self.descriptors.last().map(|pool| allocate_sets(device, sequence, *pool, lists)) {
+            Some(Ok(())) => return Ok(()),
             None | Some(Err(vk::Result::ERROR_OUT_OF_POOL_MEMORY | vk::Result::ERROR_FRAGMENTED_POOL)) => {}
             Some(Err(code)) => return Err(vulkan("vkAllocateDescriptorSets", code)),
         }
         let sets = POOL_SETS.max(sequence.sets.len() as u32);
         let pool = descriptor_pool(device, sets, (POOL_SETS * POOL_DESCRIPTORS).max(sequence.descriptors))?;
         self.descriptors.push(pool);
-        allocate_sets(device, sequence, pool).map_err(|code| vulkan("vkAllocateDescriptorSets", code))
+        allocate_sets(device, sequence, pool, lists).map_err(|code| vulkan("vkAllocateDescriptorSets", code))
     }
 }

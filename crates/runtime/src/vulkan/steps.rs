@@ -50,22 +50,40 @@ pub(super) fn descriptor_pool(device: &Device, sets: u32, descriptors: u32) -> R
     Ok(pool)
 }
 
-/// New descriptor sets for a sequence that has some, from a pool that no other thread uses.
+/// Lists of descriptor sets and what is written to them. One sequence after the other uses their memory.
+#[derive(Default)]
+pub(super) struct SetLists {
+    layouts: Vec<vk::DescriptorSetLayout>,
+    infos: Vec<vk::DescriptorBufferInfo>,
+    /// Always empty between calls.
+    writes: Vec<vk::WriteDescriptorSet<'static>>,
+    /// The sets that were allocated last.
+    pub(super) sets: Vec<vk::DescriptorSet>,
+}
+
+/// Allocates descriptor sets for a sequence that has some, from a pool that no other thread uses.
 pub(super) fn allocate_sets(
     device: &Device,
     sequence: &Sequence,
     pool: vk::DescriptorPool,
-) -> std::result::Result<Vec<vk::DescriptorSet>, vk::Result> {
-    let layouts: Vec<_> =
-        sequence.sets.iter().map(|(pipeline, _)| sequence.pipelines[*pipeline].handles.set_layout).collect();
-    let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
-    // SAFETY: the pool is live and used by one thread, the layouts are live.
-    unsafe { device.raw.allocate_descriptor_sets(&info) }
+    lists: &mut SetLists,
+) -> std::result::Result<(), vk::Result> {
+    let SetLists { layouts, sets, .. } = lists;
+    let of_set = |(pipeline, _): &(usize, _)| sequence.pipelines[*pipeline].handles.set_layout;
+    layouts.clear();
+    layouts.extend(sequence.sets.iter().map(of_set));
+    sets.clear();
+    sets.resize(layouts.len(), vk::DescriptorSet::null());
+    let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(layouts);
+    let raw = &device.raw;
+    // SAFETY: the pool is live and used by one thread, the layouts are live, and there is room for as many sets as layouts.
+    unsafe { (raw.fp_v1_0().allocate_descriptor_sets)(raw.handle(), &info, sets.as_mut_ptr()) }.result()
 }
 
-/// Writes the descriptors of all sets of a sequence with one call.
-pub(super) fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::DescriptorSet], places: &[Place]) {
-    let mut infos: Vec<vk::DescriptorBufferInfo> = Vec::with_capacity(sequence.descriptors as usize);
+/// Writes the descriptors of all sets of a sequence, which were allocated last, with one call.
+pub(super) fn write_sets(device: &Device, sequence: &Sequence, lists: &mut SetLists, places: &[Place]) {
+    let SetLists { infos, sets, writes, .. } = lists;
+    infos.clear();
     for (_, ranges) in &sequence.sets {
         infos.extend(ranges.iter().map(|range| {
             let Place { handle, start, bytes } = places[range.buffer];
@@ -76,22 +94,27 @@ pub(super) fn write_sets(device: &Device, sequence: &Sequence, sets: &[vk::Descr
         }));
     }
     let mut rest = infos.as_slice();
-    let writes: Vec<_> = sets
-        .iter()
-        .zip(&sequence.sets)
-        .map(|(set, (_, ranges))| {
-            let (own, others) = rest.split_at(ranges.len());
-            rest = others;
-            vk::WriteDescriptorSet::default()
-                .dst_set(*set)
-                .dst_binding(0)
-                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                .buffer_info(own)
-        })
-        .collect();
+    let mut all = emptied(std::mem::take(writes));
+    all.extend(sets.iter().zip(&sequence.sets).map(|(set, (_, ranges))| {
+        let (own, others) = rest.split_at(ranges.len());
+        rest = others;
+        vk::WriteDescriptorSet::default()
+            .dst_set(*set)
+            .dst_binding(0)
+            .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+            .buffer_info(own)
+    }));
     // SAFETY: the sets are new, so no command uses them yet; consecutive bindings of one type may be written at once;
     // the ranges are within live buffers (`check`).
-    unsafe { device.raw.update_descriptor_sets(&writes, &[]) };
+    unsafe { device.raw.update_descriptor_sets(&all, &[]) };
+    *writes = emptied(all);
+}
+
+/// An empty list in the memory of another.
+fn emptied<'a>(mut writes: Vec<vk::WriteDescriptorSet<'_>>) -> Vec<vk::WriteDescriptorSet<'a>> {
+    writes.clear();
+    // A vector collects into the memory of the one that it iterates over, which has no element with a lifetime.
+    writes.into_iter().map_while(|_| None).collect()
 }
 
 /// Records the dispatches of a sequence and the barriers between them.

@@ -26,7 +26,7 @@ use super::lock;
 use super::replay::{Replay, Replays};
 use super::sequence::Sequence;
 use super::slot::{ALIGNMENT, BACK_BYTES, HOST_BYTES, Slot};
-use super::steps::{AFTER, BEFORE, COPIED, HOST_READ, KERNELS, record_steps, write_sets};
+use super::steps::{AFTER, BEFORE, COPIED, HOST_READ, KERNELS, SetLists, record_steps, write_sets};
 use crate::error::{Error, Result};
 
 /// Command buffers, and so the most submissions in flight.
@@ -47,6 +47,14 @@ pub(super) struct Stream {
     next: usize,
     /// Timeline values of the last two flushes, the later one first.
     last: [u64; 2],
+    lists: Lists,
+}
+
+/// What an append lists, in memory that the next one uses again.
+#[derive(Default)]
+struct Lists {
+    places: Vec<Place>,
+    sets: SetLists,
 }
 
 impl Stream {
@@ -64,7 +72,9 @@ impl Stream {
             Some(_) => table_bytes(bound),
             None => check(device, sequence, bound)?,
         };
-        let slot = self.slot(device, tables, 0)?;
+        let open = self.open_slot(device, tables, 0)?;
+        let Stream { slots, lists, .. } = self;
+        let slot = &mut slots[open];
         let replay = match known {
             Some(replay) => Some(replay),
             None => lock(replays).record(device, sequence, bound)?,
@@ -72,7 +82,7 @@ impl Stream {
         // Everything that can fail precedes the first command, so that no partial sequence is recorded.
         match replay {
             Some(replay) => append_replay(device, slot, replay, bound)?,
-            None => append_steps(device, slot, sequence, bound)?,
+            None => append_steps(device, slot, sequence, bound, lists)?,
         }
         slot.buffers.extend(bound.iter().filter_map(|bound| match bound {
             Bound::Buffer(buffer) => Some((*buffer).clone()),
@@ -180,17 +190,22 @@ impl Stream {
 
     /// The open slot, with room for `host` bytes of uploads and `back` bytes of downloads.
     fn slot(&mut self, device: &Arc<Device>, host: u64, back: u64) -> Result<&mut Slot> {
+        let open = self.open_slot(device, host, back)?;
+        Ok(&mut self.slots[open])
+    }
+
+    /// The number of [`Stream::slot`].
+    fn open_slot(&mut self, device: &Arc<Device>, host: u64, back: u64) -> Result<usize> {
         if let Some(open) = self.open {
             let slot = &self.slots[open];
             if slot.host_used + host > HOST_BYTES || slot.back_used + back > BACK_BYTES {
                 self.flush(device)?;
             }
         }
-        let open = match self.open {
-            Some(open) => open,
-            None => self.begin(device)?,
-        };
-        Ok(&mut self.slots[open])
+        match self.open {
+            Some(open) => Ok(open),
+            None => self.begin(device),
+        }
     }
 
     /// Opens the next command buffer, once the device is done with it.
@@ -233,8 +248,10 @@ fn append_steps(
     slot: &mut Slot,
     sequence: &Sequence,
     bound: &[Bound<'_>],
+    lists: &mut Lists,
 ) -> Result<()> {
-    let mut places = Vec::with_capacity(bound.len());
+    let Lists { places, sets } = lists;
+    places.clear();
     for bound in bound {
         places.push(match (bound, bound.place()) {
             (Bound::Table(table), _) => {
@@ -244,15 +261,15 @@ fn append_steps(
             (_, None) => Place::NONE,
         });
     }
-    let sets = slot.sets(device, sequence)?;
-    write_sets(device, sequence, &sets, &places);
+    slot.sets(device, sequence, sets)?;
+    write_sets(device, sequence, sets, places);
     slot.pipelines.push(sequence.pipelines.clone());
     // SAFETY: the command buffer is recorded under the stream's lock; pipelines, sets and buffers are live and held until
     // the device is done, by the slot or, for blocks, by their pool; the sequence was checked against layouts and limits,
     // and by the caller against the buffers.
     unsafe {
         device.record_barrier(slot.commands, BEFORE, AFTER);
-        record_steps(device, slot.commands, sequence, &sets, &places);
+        record_steps(device, slot.commands, sequence, &sets.sets, places);
     }
     Ok(())
 }

@@ -20,11 +20,11 @@ impl Context {
     /// # Errors
     /// When memory runs out, also after all that is cached was given back.
     pub fn block(&self, what: &str, bytes: u64) -> Result<Arc<Block>> {
-        self.pool().take(what, bytes, None)
+        self.pool().take(what, bytes, None).map(Arc::new)
     }
 
     /// [`Context::block`], and if it is free the one that was at address `wanted`.
-    pub(crate) fn block_at(&self, what: &str, bytes: u64, wanted: Option<usize>) -> Result<Arc<Block>> {
+    pub(crate) fn block_at(&self, what: &str, bytes: u64, wanted: Option<usize>) -> Result<Block> {
         self.pool().take(what, bytes, wanted)
     }
 

@@ -1,0 +1,240 @@
+//! Steps whose extents change, by plans that have symbols for them, beside plans of these very extents:
+//!
+//! ```sh
+//! cargo run -p tallow-benches --example changing -- [PROGRAM ..] [--scale N] [--runs N] [--steps N]
+//! ```
+//!
+//! One JSON line per program and size: microseconds of the kernels and of a lazy run, with symbols and with numbers, and how
+//! far the results are apart. The last line is a loop over a cache that grows by one position a step, beside the same step at
+//! the length of its middle. The time of a lazy run is that of many without waiting: the larger of the host's and the
+//! device's.
+
+mod kernels;
+mod programs;
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use programs::{PROGRAMS, Program, random};
+use serde_json::json;
+use tallow::{DType, Device, Dynamic, Tensor, eval};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const USAGE: &str = "changing [PROGRAM ..] [--scale N] [--runs N] [--steps N]";
+
+/// Of as many measurements the median is taken.
+const REPETITIONS: usize = 7;
+
+/// Steps of a loop before those whose times count.
+const FIRST_STEPS: usize = 20;
+
+struct Arguments {
+    names: Vec<String>,
+    /// Divides widths.
+    scale: usize,
+    /// Runs of one measurement.
+    runs: usize,
+    /// Of the growing cache.
+    steps: usize,
+}
+
+fn arguments() -> Result<Arguments> {
+    let mut found = Arguments { names: vec![], scale: 1, runs: 100, steps: 2000 };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<usize> {
+            let value = words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"))?;
+            Ok(value.parse().map_err(|_| format!("{value}: expected a number\n{USAGE}"))?)
+        };
+        match word.as_str() {
+            "--scale" => found.scale = number()?.max(1),
+            "--runs" => found.runs = number()?.max(1),
+            "--steps" => found.steps = number()?,
+            name if ["loop", "host"].contains(&name) || PROGRAMS.iter().any(|p| p.name == name) => {
+                found.names.push(word)
+            }
+            other => return Err(format!("{other}: no such option or program\n{USAGE}").into()),
+        }
+    }
+    Ok(found)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Microseconds of a run, and its result.
+fn measure(device: &Device, runs: usize, step: impl Fn() -> tallow::Result<Tensor>) -> Result<(f64, Tensor)> {
+    let mut last = step()?;
+    for _ in 0..3 {
+        last = step()?;
+        eval(&[&last])?;
+    }
+    let mut times = vec![];
+    for _ in 0..REPETITIONS {
+        device.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..runs {
+            last = step()?;
+            eval(&[&last])?;
+        }
+        device.synchronize()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6 / runs as f64);
+    }
+    Ok((median(times), last))
+}
+
+/// The largest difference of two results, over the largest element.
+fn difference(a: &Tensor, b: &Tensor) -> Result<f64> {
+    let values = |tensor: &Tensor| tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>();
+    let (a, b) = (values(a)?, values(b)?);
+    if a.len() != b.len() {
+        return Ok(f64::INFINITY);
+    }
+    let most =
+        |all: &mut dyn Iterator<Item = f32>| all.map(f64::from).fold(0f64, |m, x| if x > m { x } else { m });
+    let apart = most(&mut a.iter().zip(&b).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() }));
+    let nan = a.iter().zip(&b).any(|(a, b)| a.is_nan() || b.is_nan());
+    Ok(if nan { f64::NAN } else { apart / most(&mut b.iter().map(|x| x.abs())).max(1e-30) })
+}
+
+fn compare(program: &Program, arguments: &Arguments) -> Result<bool> {
+    let (symbols, numbers) = (Device::best_vulkan()?, Device::best_vulkan()?);
+    numbers.set_dynamic(Dynamic::Never);
+    let weights = |device| (program.weights)(device, arguments.scale);
+    let (ours, theirs) = (weights(&symbols)?, weights(&numbers)?);
+    // The same values on both.
+    let copied =
+        |all: &[Tensor]| all.iter().map(|t| t.to_device(&symbols)).collect::<tallow::Result<Vec<_>>>();
+    let ours = if theirs.is_empty() { ours } else { copied(&theirs)? };
+    let kernels = kernels::Kernels::of(program, arguments.scale)?;
+    let operands = |size: &[usize]| -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let theirs = (program.operands)(&numbers, arguments.scale, size)?;
+        Ok((copied(&theirs)?, theirs))
+    };
+    for size in program.first.iter().chain(program.sizes) {
+        eval(&[&(program.step)(&ours, &operands(size)?.0)?])?;
+    }
+    let mut right = true;
+    let compiled = symbols.lazy_compilations();
+    for size in program.sizes {
+        let (mine, other) = operands(size)?;
+        let (general, ours) = measure(&symbols, arguments.runs, || (program.step)(&ours, &mine))?;
+        let (literal, theirs) = measure(&numbers, arguments.runs, || (program.step)(&theirs, &other))?;
+        let apart = difference(&ours, &theirs)?;
+        right &= apart < 1e-2;
+        let [by_symbols, by_numbers] = kernels.measure(&symbols, size, arguments.runs)?;
+        let line = json!({
+            "name": program.name, "size": size, "kernels_us": [by_symbols, by_numbers],
+            "share": by_numbers / by_symbols, "run_us": [general, literal], "difference": apart,
+        });
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    let more = symbols.lazy_compilations() - compiled;
+    writeln!(
+        std::io::stdout(),
+        "{}",
+        json!({ "name": program.name, "text": program.text, "plans": compiled, "more": more })
+    )?;
+    Ok(right)
+}
+
+/// A step of the loop: the cache of keys and of values, one position longer, and a number of the result.
+fn grow(device: &Device, heads: usize, cache: &[Tensor; 2]) -> tallow::Result<([Tensor; 2], f32)> {
+    let of = || random(device, &[heads, 1, 128], DType::F16);
+    let (k, v, q) = (of()?, of()?, of()?);
+    let keys = Tensor::cat(&[&cache[0], &k], 1)?;
+    let values = Tensor::cat(&[&cache[1], &v], 1)?;
+    let scores = (q.matmul(&keys.t()?)? * 0.088)?;
+    let y = tallow::nn::ops::softmax(&scores, 2)?.matmul(&values)?;
+    let number = y.sum_all()?.to_dtype(DType::F32)?.to_scalar()?;
+    Ok(([keys, values], number))
+}
+
+fn growing(arguments: &Arguments) -> Result<()> {
+    let (device, heads) = (Device::best_vulkan()?, 32 / arguments.scale.min(32));
+    let start = |len: usize| -> Result<[Tensor; 2]> {
+        let of = || random(&device, &[heads, len, 128], DType::F16);
+        Ok([of()?, of()?])
+    };
+    let mut cache = start(1)?;
+    let mut times = vec![];
+    for _ in 0..arguments.steps {
+        let begin = Instant::now();
+        cache = grow(&device, heads, &cache)?.0;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    let plans = device.lazy_compilations();
+    let middle = usize::midpoint(FIRST_STEPS, arguments.steps);
+    let cache = start(middle)?;
+    let fixed = (0..300).map(|_| {
+        let begin = Instant::now();
+        grow(&device, heads, &cache)?;
+        Ok(begin.elapsed().as_secs_f64() * 1e6)
+    });
+    let fixed: Vec<f64> = fixed.collect::<Result<Vec<_>>>()?.split_off(FIRST_STEPS);
+    let (growing, fixed) = (median(times.split_off(FIRST_STEPS.min(times.len()))), median(fixed));
+    let line = json!({
+        "name": "loop", "steps": arguments.steps, "plans": plans, "growing_us": growing, "fixed_us": fixed,
+        "ratio": growing / fixed,
+    });
+    writeln!(std::io::stdout(), "{line}")?;
+    Ok(())
+}
+
+/// Nanoseconds that the host takes for each step of an expression: to build it, and to find and start its plan.
+fn host(arguments: &Arguments) -> Result<()> {
+    let device = Device::best_vulkan()?;
+    let steps = 200;
+    let (mut built, mut started) = (vec![], vec![]);
+    for round in 0..arguments.steps.max(FIRST_STEPS) {
+        let n = 2 + round % 50;
+        let x = random(&device, &[n, 8], DType::F32)?;
+        device.synchronize()?;
+        let begin = Instant::now();
+        let mut y = x.clone();
+        for _ in 0..steps / 2 {
+            y = (&y + &x)?.tanh()?;
+        }
+        let middle = Instant::now();
+        eval(&[&y])?;
+        started.push(middle.elapsed().as_nanos() as f64 / steps as f64);
+        built.push((middle - begin).as_nanos() as f64 / steps as f64);
+    }
+    let (built, started) = (median(built.split_off(FIRST_STEPS)), median(started.split_off(FIRST_STEPS)));
+    let line = json!({ "name": "host", "build_ns": built, "start_ns": started, "plans": device.lazy_compilations() });
+    writeln!(std::io::stdout(), "{line}")?;
+    Ok(())
+}
+
+fn measure_all() -> Result<bool> {
+    let arguments = arguments()?;
+    let is_wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
+    let mut right = true;
+    for program in PROGRAMS.iter().filter(|program| is_wanted(program.name)) {
+        right &= compare(program, &arguments)?;
+    }
+    if is_wanted("loop") {
+        growing(&arguments)?;
+    }
+    if is_wanted("host") {
+        host(&arguments)?;
+    }
+    Ok(right)
+}
+
+fn main() -> ExitCode {
+    match measure_all() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            // Nothing is left to do where standard error is closed.
+            let _ = writeln!(std::io::stderr(), "{why}");
+            ExitCode::from(2)
+        }
+    }
+}
