@@ -8,28 +8,52 @@ pub struct Changing {
     pub name: &'static str,
     /// How many programs it compiles where extents become symbols.
     pub compilations: u64,
+    /// How many on lavapipe, where kernels are chosen: ranges of symbols end where others are faster.
+    pub with_kernels: u64,
     /// Runs it; a number of each of its steps.
     pub run: fn(&Device) -> Result<Vec<f32>>,
 }
 
 /// All of them.
-pub const ALL: [Changing; 10] = [
-    Changing { name: "a growing cache", compilations: 4, run: a_growing_cache },
-    Changing { name: "batches of all sizes", compilations: 3, run: batches_of_all_sizes },
-    Changing { name: "padded batches of texts", compilations: 2, run: padded_batches_of_texts },
-    Changing { name: "images of several sizes", compilations: 4, run: images_of_several_sizes },
-    Changing { name: "top k of several k", compilations: 6, run: top_k_of_several_k },
-    Changing { name: "a last partial batch", compilations: 2, run: a_last_partial_batch },
-    Changing { name: "beam search", compilations: 5, run: beam_search },
-    Changing { name: "a cache of slices", compilations: 5, run: a_cache_of_slices },
-    Changing { name: "a carried average", compilations: 5, run: a_carried_average },
-    Changing { name: "nested loops", compilations: 3, run: nested_loops },
+pub const ALL: [Changing; 12] = [
+    Changing { name: "a growing cache", compilations: 4, with_kernels: 4, run: a_growing_cache },
+    Changing { name: "batches of all sizes", compilations: 3, with_kernels: 3, run: batches_of_all_sizes },
+    Changing {
+        name: "padded batches of texts",
+        compilations: 2,
+        with_kernels: 2,
+        run: padded_batches_of_texts,
+    },
+    Changing {
+        name: "growing masks and positions",
+        compilations: 3,
+        with_kernels: 3,
+        run: growing_masks_and_positions,
+    },
+    Changing { name: "few and many rows", compilations: 3, with_kernels: 4, run: few_and_many_rows },
+    Changing {
+        name: "images of several sizes",
+        compilations: 4,
+        with_kernels: 4,
+        run: images_of_several_sizes,
+    },
+    Changing { name: "top k of several k", compilations: 6, with_kernels: 6, run: top_k_of_several_k },
+    Changing { name: "a last partial batch", compilations: 2, with_kernels: 2, run: a_last_partial_batch },
+    Changing { name: "beam search", compilations: 5, with_kernels: 5, run: beam_search },
+    Changing { name: "a cache of slices", compilations: 5, with_kernels: 5, run: a_cache_of_slices },
+    Changing { name: "a carried average", compilations: 5, with_kernels: 5, run: a_carried_average },
+    Changing { name: "nested loops", compilations: 3, with_kernels: 3, run: nested_loops },
 ];
+
+/// The number at a position of [`numbers`].
+fn number(at: usize, seed: usize) -> f32 {
+    ((at * 37 + seed * 101) % 64) as f32 / 32.0 - 1.0
+}
 
 /// Numbers from -1 to 1 that others than the seed's do not have in this order.
 fn numbers(device: &Device, shape: &[usize], seed: usize) -> Result<Tensor> {
     let count: usize = shape.iter().product();
-    let data: Vec<f32> = (0..count).map(|i| ((i * 37 + seed * 101) % 64) as f32 / 32.0 - 1.0).collect();
+    let data: Vec<f32> = (0..count).map(|at| number(at, seed)).collect();
     Tensor::new(data.as_slice(), device)?.reshape(shape)
 }
 
@@ -58,6 +82,26 @@ pub fn growing_cache(device: &Device, steps: usize) -> Result<Vec<f32>> {
         sums.push(out.sum_all()?.to_scalar::<f32>()?);
     }
     Ok(sums)
+}
+
+/// The numbers of [`growing_cache`], in f64 and without tensors.
+pub fn growing_cache_by_hand(steps: usize) -> Vec<f64> {
+    let (heads, size) = (2, 4);
+    let row = |head: usize, seed: usize| (0..size).map(move |at| f64::from(number(head * size + at, seed)));
+    let mut cache = vec![(0, 1)];
+    let step = |step: usize| {
+        cache.push((2 + step, 3 * step));
+        let head = |head: usize| {
+            let score =
+                |key: usize| row(head, 5 * step).zip(row(head, key)).map(|(q, k)| q * k).sum::<f64>() * 0.5;
+            let weights: Vec<f64> = cache.iter().map(|(key, _)| score(*key).exp()).collect();
+            let of_value =
+                |((_, value), weight): (&(usize, usize), &f64)| row(head, *value).sum::<f64>() * weight;
+            cache.iter().zip(&weights).map(of_value).sum::<f64>() / weights.iter().sum::<f64>()
+        };
+        (0..heads).map(head).sum()
+    };
+    (0..steps).map(step).collect()
 }
 
 fn a_growing_cache(device: &Device) -> Result<Vec<f32>> {
@@ -92,6 +136,40 @@ fn padded_batches_of_texts(device: &Device) -> Result<Vec<f32>> {
         let scores = x.matmul(&x.transpose(1, 2)?)?.broadcast_add(&bias)?;
         let y = nn::ops::softmax(&scores, 2)?.matmul(&x)?;
         sums.push(y.mean_all()?.to_scalar()?);
+    }
+    Ok(sums)
+}
+
+/// A text grows by a word each step; its mask and its positions are made anew.
+fn growing_masks_and_positions(device: &Device) -> Result<Vec<f32>> {
+    let table = numbers(device, &[32, 8], 1)?;
+    let mut ids: Vec<u32> = vec![3, 1];
+    let mut sums = vec![];
+    for step in 0..30 {
+        let len = ids.len();
+        let positions = Tensor::arange(0f32, len as f32, device)?.reshape((len, 1))?;
+        let x = table.index_select(&Tensor::new(ids.as_slice(), device)?, 0)?;
+        let x = x.broadcast_add(&(positions * 0.03)?.sin()?)?;
+        let rows = Tensor::arange(0u32, len as u32, device)?;
+        let seen = rows.reshape((1, len))?.broadcast_le(&rows.reshape((len, 1))?)?;
+        let hidden = Tensor::full(f32::NEG_INFINITY, (len, len), device)?;
+        let bias = seen.where_cond(&hidden.zeros_like()?, &hidden)?;
+        let scores = (x.matmul(&x.t()?)? + bias)?;
+        let y = nn::ops::softmax(&scores, 1)?.matmul(&x)?.narrow(0, len - 1, 1)?;
+        sums.push(y.sum_all()?.to_scalar()?);
+        ids.push((step * 7) % 32);
+    }
+    Ok(sums)
+}
+
+/// Products of few rows have kernels of their own.
+fn few_and_many_rows(device: &Device) -> Result<Vec<f32>> {
+    let w = numbers(device, &[512, 2048], 1)?.to_dtype(DType::F16)?;
+    tallow::eval(&[&w])?;
+    let mut sums = vec![];
+    for n in [40, 90, 3, 100, 2, 8, 64, 5, 17, 200] {
+        let x = (numbers(device, &[n, 512], n)? * 0.01)?.to_dtype(DType::F16)?;
+        sums.push(x.matmul(&w)?.to_dtype(DType::F32)?.mean_all()?.to_scalar()?);
     }
     Ok(sums)
 }

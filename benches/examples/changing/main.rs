@@ -4,12 +4,11 @@
 //! cargo run -p tallow-benches --example changing -- [PROGRAM ..] [--scale N] [--runs N] [--steps N]
 //! ```
 //!
-//! One JSON line per program and size: microseconds of the kernels and of a lazy run, with symbols and with numbers, and how
-//! far the results are apart. The last line is a loop over a cache that grows by one position a step, beside the same step at
-//! the length of its middle. The time of a lazy run is that of many without waiting: the larger of the host's and the
-//! device's.
+//! One JSON line per program and size: microseconds of the device and of the host for a run, by plans with symbols and
+//! with numbers, and how far the results are apart. The device's time is that of runs which wait behind a long kernel, so
+//! that it has no pauses between them; the host's is that of starting them. Then come a loop over a cache that grows by one
+//! position a step, beside the same step at the length of its middle, and the host's time for each step of an expression.
 
-mod kernels;
 mod programs;
 
 use std::error::Error;
@@ -27,6 +26,9 @@ const USAGE: &str = "changing [PROGRAM ..] [--scale N] [--runs N] [--steps N]";
 
 /// Of as many measurements the median is taken.
 const REPETITIONS: usize = 7;
+
+/// Products that keep a device busy while runs are started.
+const PRODUCTS: usize = 6;
 
 /// Steps of a loop before those whose times count.
 const FIRST_STEPS: usize = 20;
@@ -67,25 +69,65 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Microseconds of a run, and its result.
-fn measure(device: &Device, runs: usize, step: impl Fn() -> tallow::Result<Tensor>) -> Result<(f64, Tensor)> {
-    let mut last = step()?;
-    for _ in 0..3 {
-        last = step()?;
-        eval(&[&last])?;
+/// Work that keeps a device busy while runs are started: products of a square matrix with itself.
+struct Busy(Tensor);
+
+impl Busy {
+    /// Rows of the matrix on a GPU: a product takes about 2 ms.
+    const ROWS: usize = 8192;
+
+    fn new(device: &Device, scale: usize) -> Result<Busy> {
+        Ok(Busy(random(
+            device,
+            &[Busy::ROWS / scale.pow(2).max(1), Busy::ROWS / scale.pow(2).max(1)],
+            DType::F16,
+        )?))
     }
-    let mut times = vec![];
-    for _ in 0..REPETITIONS {
-        device.synchronize()?;
-        let start = Instant::now();
-        for _ in 0..runs {
-            last = step()?;
-            eval(&[&last])?;
+
+    fn start(&self, products: usize) -> Result<()> {
+        for _ in 0..products {
+            eval(&[&self.0.matmul(&self.0)?])?;
         }
-        device.synchronize()?;
-        times.push(start.elapsed().as_secs_f64() * 1e6 / runs as f64);
+        Ok(())
     }
-    Ok((median(times), last))
+}
+
+/// What a run takes, in microseconds, and its result.
+struct Measured {
+    device: f64,
+    host: f64,
+    result: Tensor,
+}
+
+fn measure(busy: &Busy, runs: usize, step: impl Fn() -> tallow::Result<Tensor>) -> Result<Measured> {
+    let device = busy.0.device();
+    let mut result = step()?;
+    for _ in 0..3 {
+        result = step()?;
+        eval(&[&result])?;
+    }
+    let (mut device_times, mut host_times) = (vec![], vec![]);
+    for _ in 0..REPETITIONS {
+        let mut all = [0.0; 2];
+        for (total, runs) in all.iter_mut().zip([0, runs]) {
+            busy.start(1)?;
+            device.synchronize()?;
+            let start = Instant::now();
+            busy.start(PRODUCTS)?;
+            let middle = Instant::now();
+            for _ in 0..runs {
+                result = step()?;
+                eval(&[&result])?;
+            }
+            if runs > 0 {
+                host_times.push(middle.elapsed().as_secs_f64() * 1e6 / runs as f64);
+            }
+            device.synchronize()?;
+            *total = start.elapsed().as_secs_f64() * 1e6;
+        }
+        device_times.push((all[1] - all[0]) / runs as f64);
+    }
+    Ok(Measured { device: median(device_times), host: median(host_times), result })
 }
 
 /// The largest difference of two results, over the largest element.
@@ -111,7 +153,7 @@ fn compare(program: &Program, arguments: &Arguments) -> Result<bool> {
     let copied =
         |all: &[Tensor]| all.iter().map(|t| t.to_device(&symbols)).collect::<tallow::Result<Vec<_>>>();
     let ours = if theirs.is_empty() { ours } else { copied(&theirs)? };
-    let kernels = kernels::Kernels::of(program, arguments.scale)?;
+    let (busy, other_busy) = (Busy::new(&symbols, arguments.scale)?, Busy::new(&numbers, arguments.scale)?);
     let operands = |size: &[usize]| -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         let theirs = (program.operands)(&numbers, arguments.scale, size)?;
         Ok((copied(&theirs)?, theirs))
@@ -120,26 +162,29 @@ fn compare(program: &Program, arguments: &Arguments) -> Result<bool> {
         eval(&[&(program.step)(&ours, &operands(size)?.0)?])?;
     }
     let mut right = true;
-    let compiled = symbols.lazy_compilations();
+    let plans = symbols.lazy_compilations();
     for size in program.sizes {
         let (mine, other) = operands(size)?;
-        let (general, ours) = measure(&symbols, arguments.runs, || (program.step)(&ours, &mine))?;
-        let (literal, theirs) = measure(&numbers, arguments.runs, || (program.step)(&theirs, &other))?;
-        let apart = difference(&ours, &theirs)?;
+        let general = measure(&busy, arguments.runs, || (program.step)(&ours, &mine))?;
+        let literal = measure(&other_busy, arguments.runs, || (program.step)(&theirs, &other))?;
+        let apart = difference(&general.result, &literal.result)?;
         right &= apart < 1e-2;
-        let [by_symbols, by_numbers] = kernels.measure(&symbols, size, arguments.runs)?;
+        if std::env::var_os("EXPLAIN").is_some() {
+            let text = format!(
+                "{size:?}\n{}\n{}",
+                (program.step)(&ours, &mine)?.explain()?,
+                (program.step)(&theirs, &other)?.explain()?
+            );
+            std::io::stderr().write_all(text.as_bytes())?;
+        }
         let line = json!({
-            "name": program.name, "size": size, "kernels_us": [by_symbols, by_numbers],
-            "share": by_numbers / by_symbols, "run_us": [general, literal], "difference": apart,
+            "name": program.name, "size": size, "device_us": [general.device, literal.device],
+            "share": literal.device / general.device, "host_us": [general.host, literal.host], "difference": apart,
         });
         writeln!(std::io::stdout(), "{line}")?;
     }
-    let more = symbols.lazy_compilations() - compiled;
-    writeln!(
-        std::io::stdout(),
-        "{}",
-        json!({ "name": program.name, "text": program.text, "plans": compiled, "more": more })
-    )?;
+    let line = json!({ "name": program.name, "text": program.text, "plans": plans });
+    writeln!(std::io::stdout(), "{line}")?;
     Ok(right)
 }
 

@@ -102,7 +102,19 @@ impl Missing {
     /// Compiles it and keeps it with its family. If another thread compiles the same, both serve.
     pub fn compile(self, device: &Device) -> Result<Arc<Program>> {
         let Missing { family, lowered, integers, scalars, blocks } = self;
-        let next = |is_dynamic| family.next(&lowered, &integers, &scalars, is_dynamic);
+        // The interpreter chooses no kernels.
+        let caps = match device {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(vulkan) => Some(vulkan.caps()),
+        };
+        let next = |is_dynamic| {
+            let next = family.next(&lowered, &integers, &scalars, is_dynamic)?;
+            match caps {
+                Some(caps) => next.fitted(&integers, caps),
+                None => Ok(next),
+            }
+        };
         let compile = |next: &family::Next| {
             device.dynamics().count();
             Program::new(device, &next.graph, &next.extents(), &blocks, next.note())

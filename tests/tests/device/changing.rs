@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tallow::{Device, Dynamic};
-use tallow_tests::changing::{ALL, Changing, growing_cache};
+use tallow_tests::changing::{ALL, Changing, growing_cache, growing_cache_by_hand};
 use tallow_tests::lazy::{ShapeCounts, check_shapes};
 
 use crate::harness::{device, is_software};
@@ -30,7 +30,11 @@ fn programs_need_few_plans() {
             assert!(error < 1e-5, "{}, step {step}: {number}, not {wanted}", case.name);
         }
         assert_eq!(numbers.len(), wanted.len());
-        assert_eq!(compilations, case.compilations, "{}", case.name);
+        // Other devices choose other kernels for few rows.
+        if is_software(&device) {
+            assert_eq!(compilations, case.with_kernels, "{}", case.name);
+        }
+        assert!(compilations <= 2 * case.compilations, "{}: {compilations}", case.name);
     }
 }
 
@@ -42,7 +46,10 @@ fn two_thousand_steps_need_seven_plans() {
     let start = Instant::now();
     let numbers = growing_cache(&device, 2000).unwrap();
     println!("{} ms", start.elapsed().as_millis());
-    assert!(numbers.iter().all(|number| number.is_finite()));
+    for (step, (number, wanted)) in numbers.iter().zip(growing_cache_by_hand(2000)).enumerate() {
+        let error = (f64::from(*number) - wanted).abs() / wanted.abs().max(1.0);
+        assert!(error < 1e-5, "step {step}: {number}, not {wanted}");
+    }
     assert_eq!(device.lazy_compilations() - before, 7);
 }
 

@@ -60,3 +60,31 @@ fn an_evaluation_allocates_for_its_results_only() {
         }
     }
 }
+
+/// Plans with symbols have room for the maxima; results have memory for the extents at hand.
+#[test]
+fn results_of_plans_with_symbols_take_their_own_size() {
+    let _alone = ALONE.lock().unwrap();
+    for device in devices() {
+        let result = |rows: usize| {
+            let x = on_device(rows as u32, &[rows, 4096], &device).unwrap();
+            let before = device.memory().unwrap().in_use;
+            let y = x.sqr().unwrap();
+            eval(&[&y]).unwrap();
+            device.synchronize().unwrap();
+            device.memory().unwrap().in_use - before
+        };
+        // The second plan has symbols of up to 256 rows, and the first runs take memory for the stream, too.
+        for rows in [5, 6, 5, 6, 5, 6, 7, 8, 9, 10] {
+            result(rows);
+        }
+        for rows in [7, 3, 11] {
+            let bytes = rows as u64 * 4096 * 4;
+            let taken = result(rows);
+            // A class of sizes has up to a quarter more.
+            assert!((bytes..=bytes * 5 / 4).contains(&taken), "{rows} rows: {taken} bytes, not {bytes}");
+        }
+        let explained = on_device(1, &[9, 4096], &device).unwrap().sqr().unwrap().explain().unwrap();
+        assert!(explained.contains("symbol n0 in 2..=256"), "{explained}");
+    }
+}

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use tallow_codegen::fit;
+use tallow_ir::caps::DeviceCaps;
 use tallow_ir::rewrite::rebuild;
 use tallow_ir::{General, Graph, Op, Scalar, Symbol, generalize};
 
@@ -89,6 +91,21 @@ impl Next {
     fn general(general: General, literals: Vec<Option<Scalar>>, note: String) -> Result<Next> {
         let graph = with_literals(general.graph(), &literals)?;
         Ok(Next { graph, sizes: Sizes::General(Box::new(general)), literals, note })
+    }
+
+    /// With ranges of symbols that one choice of kernels suits, the instance of these integers among them.
+    pub fn fitted(self, integers: &[i64], caps: &DeviceCaps) -> Result<Next> {
+        let Next { sizes: Sizes::General(general), literals, note, .. } = self else { return Ok(self) };
+        let mut values = vec![];
+        general.bind(integers, &mut values);
+        let general = match fit(&general, &values, caps) {
+            Ok(fitted) => fitted,
+            Err(error) => {
+                tracing::debug!("ranges of symbols stay as they are: {error}");
+                *general
+            }
+        };
+        Next::general(general, literals, note)
     }
 
     /// Which extents are symbols, or why none is.

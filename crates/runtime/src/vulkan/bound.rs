@@ -32,6 +32,15 @@ impl Bound<'_> {
             Bound::Table(_) => None,
         }
     }
+
+    /// The workgroups of an indirect dispatch whose arguments are at an offset of a table.
+    pub(super) fn workgroups(&self, offset: u64) -> Option<[u32; 3]> {
+        let Bound::Table(table) = self else { return None };
+        let start = usize::try_from(offset).ok()?;
+        let (words, _) = table.get(start..start.checked_add(12)?)?.as_chunks();
+        let [x, y, z] = words else { return None };
+        Some([*x, *y, *z].map(u32::from_le_bytes))
+    }
 }
 
 /// A buffer as in a descriptor: handle, offset and size in bytes.

@@ -257,7 +257,8 @@ impl Replay {
             device.counts.objects.command_buffers.created();
             let begun = device.raw.begin_command_buffer(self.commands, &begin);
             begun.map_err(|code| vulkan("vkBeginCommandBuffer", code))?;
-            steps::record_steps(device, self.commands, sequence, &lists.sets, &places);
+            // Each run has a table of its own.
+            steps::record_steps(device, self.commands, sequence, &lists.sets, &places, |_, _| None);
             let ended = device.raw.end_command_buffer(self.commands);
             ended.map_err(|code| vulkan("vkEndCommandBuffer", code))
         }

@@ -117,7 +117,8 @@ fn emptied<'a>(mut writes: Vec<vk::WriteDescriptorSet<'_>>) -> Vec<vk::WriteDesc
     writes.into_iter().map_while(|_| None).collect()
 }
 
-/// Records the dispatches of a sequence and the barriers between them.
+/// Records the dispatches of a sequence and the barriers between them. `known` gives the workgroups at an offset of a
+/// buffer, if they are known: a direct dispatch starts sooner than one that reads them.
 ///
 /// # Safety
 /// `commands` is being recorded by this thread alone. Pipelines, `sets` and the buffers of `places` stay until the device
@@ -128,6 +129,7 @@ pub(super) unsafe fn record_steps(
     sequence: &Sequence,
     sets: &[vk::DescriptorSet],
     places: &[Place],
+    known: impl Fn(usize, u64) -> Option<[u32; 3]>,
 ) {
     let (raw, point) = (&device.raw, vk::PipelineBindPoint::COMPUTE);
     for step in &sequence.steps {
@@ -148,10 +150,13 @@ pub(super) unsafe fn record_steps(
             }
             match grid {
                 Grid::Direct([x, y, z]) => raw.cmd_dispatch(commands, *x, *y, *z),
-                Grid::Indirect { buffer, offset } => {
-                    let Place { handle, start, .. } = places[*buffer];
-                    raw.cmd_dispatch_indirect(commands, handle, start + offset);
-                }
+                Grid::Indirect { buffer, offset } => match known(*buffer, *offset) {
+                    Some([x, y, z]) => raw.cmd_dispatch(commands, x, y, z),
+                    None => {
+                        let Place { handle, start, .. } = places[*buffer];
+                        raw.cmd_dispatch_indirect(commands, handle, start + offset);
+                    }
+                },
             }
         }
     }

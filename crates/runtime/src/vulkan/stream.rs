@@ -269,7 +269,9 @@ fn append_steps(
     // and by the caller against the buffers.
     unsafe {
         device.record_barrier(slot.commands, BEFORE, AFTER);
-        record_steps(device, slot.commands, sequence, &sets.sets, places);
+        record_steps(device, slot.commands, sequence, &sets.sets, places, |number, offset| {
+            bound.get(number)?.workgroups(offset)
+        });
     }
     Ok(())
 }

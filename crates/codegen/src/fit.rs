@@ -1,0 +1,170 @@
+//! The ranges of symbols that one choice of kernels suits.
+//!
+//! Kernels are chosen for the maxima of symbols: a matrix product of up to 256 rows by tiles that three rows would leave
+//! empty. Where that is predicted to be slow, ranges are made narrower, so that a structure has a plan for few rows and
+//! one for many. The host chooses by the values of the symbols, which it knows at each run.
+
+use tallow_ir::{Bindings, DeviceCaps, General, Symbol};
+
+use crate::error::CodegenError;
+use crate::module::{Module, compile};
+use crate::predict::Launches;
+
+/// A plan with symbols may take as many times the predicted time of the plan with numbers.
+const MOST_LOSS: f64 = 1.25;
+
+/// A narrower range must be predicted to be so many times as fast, or it would cost a compilation for little.
+const LEAST_GAIN: f64 = 1.1;
+
+/// The graph with ranges of its symbols for which one choice of kernels is predicted to be good, with these values among
+/// them.
+///
+/// # Errors
+/// When a graph is invalid or needs what the device lacks.
+pub fn fit(general: &General, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
+    let fitted = with_maxima(Candidate::of(general.clone(), caps)?, values, caps)?;
+    with_minima(fitted, values, caps)
+}
+
+/// A graph with its kernels.
+struct Candidate {
+    general: General,
+    module: Module,
+}
+
+impl Candidate {
+    fn of(general: General, caps: &DeviceCaps) -> Result<Candidate, CodegenError> {
+        let module = compile(general.graph(), caps)?;
+        Ok(Candidate { general, module })
+    }
+
+    /// Predicted microseconds at these values of the symbols, over those of kernels for these very numbers.
+    fn loss(&self, values: &[u64], caps: &DeviceCaps) -> Result<f64, CodegenError> {
+        let names = self.general.symbols().map(|symbol| symbol.name().to_string());
+        let bindings = names.zip(values.iter().copied()).collect();
+        let literal = compile(&self.general.at(values)?, caps)?;
+        Ok(predicted(&self.module, &bindings, caps) / predicted(&literal, &Bindings::new(), caps))
+    }
+}
+
+/// With smaller maxima, where the largest ones make kernels slow for these values.
+fn with_maxima(first: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<Candidate, CodegenError> {
+    let mut loss = first.loss(values, caps)?;
+    let (mut next, mut fitted) = (first.general.clone(), first);
+    while loss > MOST_LOSS {
+        let halved = |(symbol, value): (&Symbol, &u64)| {
+            let most = u64::from(symbol.limit() / 2).max(value.next_power_of_two());
+            (symbol.least(), u32::try_from(most).unwrap_or(u32::MAX).min(symbol.limit()))
+        };
+        let ranges: Vec<(u32, u32)> = next.symbols().zip(values).map(halved).collect();
+        if next.symbols().zip(&ranges).all(|(symbol, (_, most))| symbol.limit() == *most) {
+            break;
+        }
+        next = next.within(&ranges)?;
+        let candidate = Candidate::of(next.clone(), caps)?;
+        let less = candidate.loss(values, caps)?;
+        if less * LEAST_GAIN <= loss {
+            (loss, fitted) = (less, candidate);
+        }
+    }
+    Ok(fitted)
+}
+
+/// With larger minima, where the kernels are slow for small values. The least values of all symbols together are those
+/// that were looked at: what is slow for few rows and for few columns is slowest for few of both.
+fn with_minima(fitted: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
+    let mut ranges: Vec<(u32, u32)> =
+        fitted.general.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect();
+    let mut least = values.to_vec();
+    for at in 0..ranges.len() {
+        // The powers of two below: between two of them, losses differ little.
+        while let Some(power) = below(least[at]).filter(|power| *power >= u64::from(ranges[at].0.max(2))) {
+            let mut smaller = least.clone();
+            smaller[at] = power;
+            if fitted.loss(&smaller, caps)? > MOST_LOSS {
+                ranges[at].0 = u32::try_from(power + 1).unwrap_or(u32::MAX);
+                break;
+            }
+            least = smaller;
+        }
+    }
+    Ok(fitted.general.within(&ranges)?)
+}
+
+/// The largest power of two below a number.
+fn below(number: u64) -> Option<u64> {
+    number.checked_sub(1).and_then(u64::checked_ilog2).map(|log| 1 << log)
+}
+
+/// Predicted microseconds of all kernels.
+fn predicted(module: &Module, bindings: &Bindings, caps: &DeviceCaps) -> f64 {
+    let all = 0..module.launches.len();
+    all.map(|launch| module.predict_us(launch, caps, bindings, Launches::ONE)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use tallow_ir::{Graph, caps, generalize, structure, text};
+
+    use super::*;
+
+    /// The ranges of the symbols of a program, of which there are instances with these numbers for `{a}` and `{b}`, for the
+    /// last of them.
+    fn ranges(body: &str, sizes: [(i64, i64); 2], caps: &DeviceCaps) -> Vec<(u32, u32)> {
+        let instance = |(a, b): (i64, i64)| {
+            let body = body.replace("{a*b}", &(a * b).to_string());
+            let body = body.replace("{a}", &a.to_string()).replace("{b}", &b.to_string());
+            text::parse(&format!("graph \"g\" {{\n{body}\n}}")).unwrap()
+        };
+        let graphs = sizes.map(instance);
+        let [first, last] =
+            graphs.each_ref().map(|graph: &Graph| structure::integers(graph).collect::<Vec<_>>());
+        let general = generalize(&graphs[1], &[&first]).unwrap();
+        let mut values = vec![];
+        assert!(general.bind(&last, &mut values));
+        let fitted = fit(&general, &values, caps).unwrap();
+        assert!(fitted.bind(&last, &mut values), "{}", fitted.explain());
+        fitted.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect()
+    }
+
+    const MATMUL: &str = "%0 = input \"x\" : f16[{a},1024]\n %1 = input \"w\" : f16[1024,4096]\n
+        %2 = matmul %0 %1 : f16[{a},4096]\n return %2 as \"y\"";
+    const BOTH: &str = "%0 = input \"x\" : f32[{a},512]\n %1 = input \"w\" : f32[512,{b}]\n
+        %2 = matmul %0 %1 : f32[{a},{b}]\n return %2 as \"y\"";
+    const ROWS: &str = "%0 = input \"x\" : f32[512,{a}]\n %1 = exp %0 : f32[512,{a}]\n
+        %2 = reduce_sum %1 axes=[1] : f32[512]\n return %2 as \"y\"";
+
+    #[test]
+    fn few_rows_have_a_plan_of_their_own() {
+        for (rows, range) in [(2, (2, 16)), (11, (2, 16)), (17, (17, 32)), (40, (33, 256)), (200, (33, 256))]
+        {
+            assert_eq!(ranges(MATMUL, [(9, 0), (rows, 0)], &caps::h200()), [range], "{rows} rows");
+        }
+        for (rows, range) in [(2, (2, 8)), (11, (9, 256)), (200, (9, 256))] {
+            assert_eq!(ranges(MATMUL, [(9, 0), (rows, 0)], &caps::lavapipe()), [range], "{rows} rows");
+        }
+    }
+
+    const TEXTS: &str = "%0 = input \"x\" : f32[{a},{b},512]\n %1 = input \"w\" : f32[512,1536]\n
+        %2 = reshape %0 : f32[{a*b},512]\n %3 = matmul %2 %1 : f32[{a*b},1536]\n return %3 as \"y\"";
+
+    /// The rows are texts times a length, which is four times its symbol. With one range as wide as the other allows alone,
+    /// few short texts would have the tiles of many long ones.
+    #[test]
+    fn the_least_of_both_is_what_decides() {
+        assert_eq!(ranges(TEXTS, [(9, 20), (60, 200)], &caps::h200()), [(5, 128), (33, 64)]);
+    }
+
+    #[test]
+    fn two_symbols_have_ranges_each() {
+        assert_eq!(ranges(BOTH, [(9, 11), (40, 50)], &caps::h200()), [(9, 256), (9, 256)]);
+        assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(5, 8), (5, 8)]);
+    }
+
+    #[test]
+    fn what_any_length_suits_has_one_plan() {
+        for length in [2, 30, 200] {
+            assert_eq!(ranges(ROWS, [(9, 0), (length, 0)], &caps::h200()), [(2, 256)], "{length}");
+        }
+    }
+}
