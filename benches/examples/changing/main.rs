@@ -188,12 +188,15 @@ fn compare(program: &Program, arguments: &Arguments) -> Result<bool> {
     Ok(right)
 }
 
-/// A step of the loop: the cache of keys and of values, one position longer, and a number of the result.
-fn grow(device: &Device, heads: usize, cache: &[Tensor; 2]) -> tallow::Result<([Tensor; 2], f32)> {
+/// A step of the loop: the cache of keys and of values with one more position, without its first `dropped`, and a number of
+/// the result.
+fn step(device: &Device, cache: &[Tensor; 2], dropped: usize) -> tallow::Result<([Tensor; 2], f32)> {
+    let (heads, len, _) = cache[0].dims3()?;
     let of = || random(device, &[heads, 1, 128], DType::F16);
     let (k, v, q) = (of()?, of()?, of()?);
-    let keys = Tensor::cat(&[&cache[0], &k], 1)?;
-    let values = Tensor::cat(&[&cache[1], &v], 1)?;
+    let rest = |of: &Tensor| of.narrow(1, dropped, len - dropped);
+    let keys = Tensor::cat(&[&rest(&cache[0])?, &k], 1)?;
+    let values = Tensor::cat(&[&rest(&cache[1])?, &v], 1)?;
     let scores = (q.matmul(&keys.t()?)? * 0.088)?;
     let y = tallow::nn::ops::softmax(&scores, 2)?.matmul(&values)?;
     let number = y.sum_all()?.to_dtype(DType::F32)?.to_scalar()?;
@@ -206,23 +209,19 @@ fn growing(arguments: &Arguments) -> Result<()> {
         let of = || random(&device, &[heads, len, 128], DType::F16);
         Ok([of()?, of()?])
     };
-    let mut cache = start(1)?;
-    let mut times = vec![];
-    for _ in 0..arguments.steps {
-        let begin = Instant::now();
-        cache = grow(&device, heads, &cache)?.0;
-        times.push(begin.elapsed().as_secs_f64() * 1e6);
-    }
+    let times = |len: usize, steps: usize, dropped: usize| -> Result<Vec<f64>> {
+        let (mut cache, mut times) = (start(len)?, vec![]);
+        for _ in 0..steps {
+            let begin = Instant::now();
+            cache = step(&device, &cache, dropped)?.0;
+            times.push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(times.split_off(FIRST_STEPS.min(times.len())))
+    };
+    let growing = median(times(1, arguments.steps, 0)?);
     let plans = device.lazy_compilations();
-    let middle = usize::midpoint(FIRST_STEPS, arguments.steps);
-    let cache = start(middle)?;
-    let fixed = (0..300).map(|_| {
-        let begin = Instant::now();
-        grow(&device, heads, &cache)?;
-        Ok(begin.elapsed().as_secs_f64() * 1e6)
-    });
-    let fixed: Vec<f64> = fixed.collect::<Result<Vec<_>>>()?.split_off(FIRST_STEPS);
-    let (growing, fixed) = (median(times.split_off(FIRST_STEPS.min(times.len()))), median(fixed));
+    // The oldest position goes, so that the length stays.
+    let fixed = median(times(usize::midpoint(FIRST_STEPS, arguments.steps), 300, 1)?);
     let line = json!({
         "name": "loop", "steps": arguments.steps, "plans": plans, "growing_us": growing, "fixed_us": fixed,
         "ratio": growing / fixed,

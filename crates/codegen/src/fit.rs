@@ -70,22 +70,33 @@ fn with_maxima(first: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<Ca
     Ok(fitted)
 }
 
-/// With larger minima, where the kernels are slow for small values. The least values of all symbols together are those
-/// that were looked at: what is slow for few rows and for few columns is slowest for few of both.
+/// With larger minima, where the kernels are slow for small values, by powers of two. The least values of all symbols are
+/// looked at together: what is slow for few rows and for few columns is slowest for few of both.
 fn with_minima(fitted: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
     let mut ranges: Vec<(u32, u32)> =
         fitted.general.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect();
     let mut least = values.to_vec();
     for at in 0..ranges.len() {
-        // The powers of two below: between two of them, losses differ little.
-        while let Some(power) = below(least[at]).filter(|power| *power >= u64::from(ranges[at].0.max(2))) {
-            let mut smaller = least.clone();
-            smaller[at] = power;
-            if fitted.loss(&smaller, caps)? > MOST_LOSS {
-                ranges[at].0 = u32::try_from(power + 1).unwrap_or(u32::MAX);
-                break;
+        let from = u64::from(ranges[at].0.max(2));
+        let is_good = |least: &[u64], value: u64| {
+            let mut smaller = least.to_vec();
+            smaller[at] = value;
+            Ok::<_, CodegenError>(fitted.loss(&smaller, caps)? <= MOST_LOSS)
+        };
+        while let Some(power) = below(least[at]).filter(|power| *power >= from) {
+            if is_good(&least, power)? {
+                least[at] = power;
+                continue;
             }
-            least = smaller;
+            // Tiles of a power of two suit all that is more than half of it, as a rule.
+            for value in (0..4).map(|quarter| power + 1 + quarter * power / 4) {
+                if value < least[at] && is_good(&least, value)? {
+                    least[at] = value;
+                    break;
+                }
+            }
+            ranges[at].0 = u32::try_from(least[at]).unwrap_or(u32::MAX);
+            break;
         }
     }
     Ok(fitted.general.within(&ranges)?)
@@ -152,13 +163,13 @@ mod tests {
     /// few short texts would have the tiles of many long ones.
     #[test]
     fn the_least_of_both_is_what_decides() {
-        assert_eq!(ranges(TEXTS, [(9, 20), (60, 200)], &caps::h200()), [(5, 128), (33, 64)]);
+        assert_eq!(ranges(TEXTS, [(9, 20), (60, 200)], &caps::h200()), [(7, 128), (49, 64)]);
     }
 
     #[test]
     fn two_symbols_have_ranges_each() {
         assert_eq!(ranges(BOTH, [(9, 11), (40, 50)], &caps::h200()), [(9, 256), (9, 256)]);
-        assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(5, 8), (5, 8)]);
+        assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(5, 8), (8, 8)]);
     }
 
     #[test]
