@@ -70,36 +70,51 @@ fn with_maxima(first: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<Ca
     Ok(fitted)
 }
 
-/// With larger minima, where the kernels are slow for small values, by powers of two. The least values of all symbols are
-/// looked at together: what is slow for few rows and for few columns is slowest for few of both.
+/// With larger minima, where the kernels are slow for small values, by powers of two. Minima are values that were looked at
+/// together: what is slow for few rows and for few columns is slowest for few of both.
 fn with_minima(fitted: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
-    let mut ranges: Vec<(u32, u32)> =
-        fitted.general.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect();
+    let from: Vec<u64> = fitted.general.symbols().map(|symbol| symbol.least().max(2).into()).collect();
     let mut least = values.to_vec();
-    for at in 0..ranges.len() {
-        let from = u64::from(ranges[at].0.max(2));
-        let is_good = |least: &[u64], value: u64| {
-            let mut smaller = least.to_vec();
-            smaller[at] = value;
-            Ok::<_, CodegenError>(fitted.loss(&smaller, caps)? <= MOST_LOSS)
-        };
-        while let Some(power) = below(least[at]).filter(|power| *power >= from) {
-            if is_good(&least, power)? {
-                least[at] = power;
+    let all: Vec<usize> = (0..least.len()).collect();
+    // All together first, so that none takes what the others could.
+    let alone = all.iter().map(std::slice::from_ref).filter(|_| all.len() > 1);
+    for some in std::iter::once(all.as_slice()).chain(alone) {
+        while let Some(smaller) = halved(&least, some, &from) {
+            if fitted.loss(&smaller, caps)? <= MOST_LOSS {
+                least = smaller;
                 continue;
             }
             // Tiles of a power of two suit all that is more than half of it, as a rule.
-            for value in (0..4).map(|quarter| power + 1 + quarter * power / 4) {
-                if value < least[at] && is_good(&least, value)? {
-                    least[at] = value;
+            for quarters in 0..4 {
+                let between = |at: usize| match some.contains(&at) {
+                    true => least[at].min(smaller[at] + 1 + quarters * smaller[at] / 4),
+                    false => least[at],
+                };
+                let next: Vec<u64> = (0..least.len()).map(between).collect();
+                if next != least && fitted.loss(&next, caps)? <= MOST_LOSS {
+                    least = next;
                     break;
                 }
             }
-            ranges[at].0 = u32::try_from(least[at]).unwrap_or(u32::MAX);
             break;
         }
     }
+    let range = |((symbol, least), from): ((&Symbol, &u64), &u64)| match least <= from {
+        true => (symbol.least(), symbol.limit()),
+        false => (u32::try_from(*least).unwrap_or(u32::MAX), symbol.limit()),
+    };
+    let ranges: Vec<(u32, u32)> = fitted.general.symbols().zip(&least).zip(&from).map(range).collect();
     Ok(fitted.general.within(&ranges)?)
+}
+
+/// These values with the largest power of two below in place of some, as far as that is no less than `from`; none if all
+/// stay.
+fn halved(values: &[u64], some: &[usize], from: &[u64]) -> Option<Vec<u64>> {
+    let mut all = values.to_vec();
+    for at in some {
+        all[*at] = below(values[*at]).filter(|power| *power >= from[*at]).unwrap_or(values[*at]);
+    }
+    (all != values).then_some(all)
 }
 
 /// The largest power of two below a number.
@@ -163,7 +178,7 @@ mod tests {
     /// few short texts would have the tiles of many long ones.
     #[test]
     fn the_least_of_both_is_what_decides() {
-        assert_eq!(ranges(TEXTS, [(9, 20), (60, 200)], &caps::h200()), [(7, 128), (49, 64)]);
+        assert_eq!(ranges(TEXTS, [(9, 20), (60, 200)], &caps::h200()), [(16, 128), (21, 64)]);
     }
 
     #[test]
