@@ -4,7 +4,9 @@
 //! empty. Where that is predicted to be slow, ranges are made narrower, so that a structure has a plan for few rows and
 //! one for many. The host chooses by the values of the symbols, which it knows at each run.
 
-use tallow_ir::{Bindings, DeviceCaps, General, Symbol};
+use std::collections::HashMap;
+
+use tallow_ir::{Bindings, DeviceCaps, General, Graph, Symbol};
 
 use crate::error::CodegenError;
 use crate::module::{Module, compile};
@@ -16,14 +18,20 @@ const MOST_LOSS: f64 = 1.25;
 /// A narrower range must be predicted to be so many times as fast, or it would cost a compilation for little.
 const LEAST_GAIN: f64 = 1.1;
 
+/// So many nodes at most are compiled to compare kernels: some milliseconds for each ten. Large graphs keep their ranges,
+/// as their shaders alone take seconds.
+const MOST_NODES: usize = 2048;
+
 /// The graph with ranges of its symbols for which one choice of kernels is predicted to be good, with these values among
 /// them.
 ///
 /// # Errors
 /// When a graph is invalid or needs what the device lacks.
 pub fn fit(general: &General, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
-    let fitted = with_maxima(Candidate::of(general.clone(), caps)?, values, caps)?;
-    with_minima(fitted, values, caps)
+    let mut search = Search { caps, nodes: MOST_NODES, literals: HashMap::new() };
+    let Some(first) = search.candidate(general.clone())? else { return Ok(general.clone()) };
+    let fitted = search.with_maxima(first, values)?;
+    search.with_minima(&fitted, values)
 }
 
 /// A graph with its kernels.
@@ -32,79 +40,105 @@ struct Candidate {
     module: Module,
 }
 
-impl Candidate {
-    fn of(general: General, caps: &DeviceCaps) -> Result<Candidate, CodegenError> {
-        let module = compile(general.graph(), caps)?;
-        Ok(Candidate { general, module })
-    }
-
-    /// Predicted microseconds at these values of the symbols, over those of kernels for these very numbers.
-    fn loss(&self, values: &[u64], caps: &DeviceCaps) -> Result<f64, CodegenError> {
-        let names = self.general.symbols().map(|symbol| symbol.name().to_string());
-        let bindings = names.zip(values.iter().copied()).collect();
-        let literal = compile(&self.general.at(values)?, caps)?;
-        Ok(predicted(&self.module, &bindings, caps) / predicted(&literal, &Bindings::new(), caps))
-    }
+struct Search<'a> {
+    caps: &'a DeviceCaps,
+    /// How many nodes may still be compiled.
+    nodes: usize,
+    /// Predicted microseconds of kernels for numbers, by the values of the symbols.
+    literals: HashMap<Vec<u64>, f64>,
 }
 
-/// With smaller maxima, where the largest ones make kernels slow for these values.
-fn with_maxima(first: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<Candidate, CodegenError> {
-    let mut loss = first.loss(values, caps)?;
-    let (mut next, mut fitted) = (first.general.clone(), first);
-    while loss > MOST_LOSS {
-        let halved = |(symbol, value): (&Symbol, &u64)| {
-            let most = u64::from(symbol.limit() / 2).max(value.next_power_of_two());
-            (symbol.least(), u32::try_from(most).unwrap_or(u32::MAX).min(symbol.limit()))
+impl Search<'_> {
+    /// The kernels of a graph, unless too many nodes were compiled.
+    fn compiled(&mut self, graph: &Graph) -> Result<Option<Module>, CodegenError> {
+        match self.nodes.checked_sub(graph.len().max(1)) {
+            Some(left) => self.nodes = left,
+            None => return Ok(None),
+        }
+        compile(graph, self.caps).map(Some)
+    }
+
+    fn candidate(&mut self, general: General) -> Result<Option<Candidate>, CodegenError> {
+        let module = self.compiled(general.graph())?;
+        Ok(module.map(|module| Candidate { general, module }))
+    }
+
+    /// Predicted microseconds at these values of the symbols, over those of kernels for these very numbers. 1 once too many
+    /// nodes were compiled, so that the search ends.
+    fn loss(&mut self, candidate: &Candidate, values: &[u64]) -> Result<f64, CodegenError> {
+        let literal = match self.literals.get(values) {
+            Some(known) => *known,
+            None => {
+                let Some(module) = self.compiled(&candidate.general.at(values)?)? else { return Ok(1.0) };
+                let time = predicted(&module, &Bindings::new(), self.caps);
+                self.literals.insert(values.to_vec(), time);
+                time
+            }
         };
-        let ranges: Vec<(u32, u32)> = next.symbols().zip(values).map(halved).collect();
-        if next.symbols().zip(&ranges).all(|(symbol, (_, most))| symbol.limit() == *most) {
-            break;
-        }
-        next = next.within(&ranges)?;
-        let candidate = Candidate::of(next.clone(), caps)?;
-        let less = candidate.loss(values, caps)?;
-        if less * LEAST_GAIN <= loss {
-            (loss, fitted) = (less, candidate);
-        }
+        let names = candidate.general.symbols().map(|symbol| symbol.name().to_string());
+        let bindings = names.zip(values.iter().copied()).collect();
+        Ok(predicted(&candidate.module, &bindings, self.caps) / literal)
     }
-    Ok(fitted)
-}
 
-/// With larger minima, where the kernels are slow for small values, by powers of two. Minima are values that were looked at
-/// together: what is slow for few rows and for few columns is slowest for few of both.
-fn with_minima(fitted: Candidate, values: &[u64], caps: &DeviceCaps) -> Result<General, CodegenError> {
-    let from: Vec<u64> = fitted.general.symbols().map(|symbol| symbol.least().max(2).into()).collect();
-    let mut least = values.to_vec();
-    let all: Vec<usize> = (0..least.len()).collect();
-    // All together first, so that none takes what the others could.
-    let alone = all.iter().map(std::slice::from_ref).filter(|_| all.len() > 1);
-    for some in std::iter::once(all.as_slice()).chain(alone) {
-        while let Some(smaller) = halved(&least, some, &from) {
-            if fitted.loss(&smaller, caps)? <= MOST_LOSS {
-                least = smaller;
-                continue;
+    /// With smaller maxima, where the largest ones make kernels slow for these values.
+    fn with_maxima(&mut self, first: Candidate, values: &[u64]) -> Result<Candidate, CodegenError> {
+        let mut loss = self.loss(&first, values)?;
+        let (mut next, mut fitted) = (first.general.clone(), first);
+        while loss > MOST_LOSS {
+            let halved = |(symbol, value): (&Symbol, &u64)| {
+                let most = u64::from(symbol.limit() / 2).max(value.next_power_of_two());
+                (symbol.least(), u32::try_from(most).unwrap_or(u32::MAX).min(symbol.limit()))
+            };
+            let ranges: Vec<(u32, u32)> = next.symbols().zip(values).map(halved).collect();
+            if next.symbols().zip(&ranges).all(|(symbol, (_, most))| symbol.limit() == *most) {
+                break;
             }
-            // Tiles of a power of two suit all that is more than half of it, as a rule.
-            for quarters in 0..4 {
-                let between = |at: usize| match some.contains(&at) {
-                    true => least[at].min(smaller[at] + 1 + quarters * smaller[at] / 4),
-                    false => least[at],
-                };
-                let next: Vec<u64> = (0..least.len()).map(between).collect();
-                if next != least && fitted.loss(&next, caps)? <= MOST_LOSS {
-                    least = next;
-                    break;
-                }
+            next = next.within(&ranges)?;
+            let Some(candidate) = self.candidate(next.clone())? else { break };
+            let less = self.loss(&candidate, values)?;
+            if less * LEAST_GAIN <= loss {
+                (loss, fitted) = (less, candidate);
             }
-            break;
         }
+        Ok(fitted)
     }
-    let range = |((symbol, least), from): ((&Symbol, &u64), &u64)| match least <= from {
-        true => (symbol.least(), symbol.limit()),
-        false => (u32::try_from(*least).unwrap_or(u32::MAX), symbol.limit()),
-    };
-    let ranges: Vec<(u32, u32)> = fitted.general.symbols().zip(&least).zip(&from).map(range).collect();
-    Ok(fitted.general.within(&ranges)?)
+
+    /// With larger minima, where the kernels are slow for small values, by powers of two. Minima are values that were looked at
+    /// together: what is slow for few rows and for few columns is slowest for few of both.
+    fn with_minima(&mut self, fitted: &Candidate, values: &[u64]) -> Result<General, CodegenError> {
+        let from: Vec<u64> = fitted.general.symbols().map(|symbol| symbol.least().max(2).into()).collect();
+        let mut least = values.to_vec();
+        let all: Vec<usize> = (0..least.len()).collect();
+        // All together first, so that none takes what the others could.
+        let alone = all.iter().map(std::slice::from_ref).filter(|_| all.len() > 1);
+        for some in std::iter::once(all.as_slice()).chain(alone) {
+            while let Some(smaller) = halved(&least, some, &from) {
+                if self.loss(fitted, &smaller)? <= MOST_LOSS {
+                    least = smaller;
+                    continue;
+                }
+                // Tiles of a power of two suit all that is more than half of it, as a rule.
+                for quarters in 0..4 {
+                    let between = |at: usize| match some.contains(&at) {
+                        true => least[at].min(smaller[at] + 1 + quarters * smaller[at] / 4),
+                        false => least[at],
+                    };
+                    let next: Vec<u64> = (0..least.len()).map(between).collect();
+                    if next != least && self.loss(fitted, &next)? <= MOST_LOSS {
+                        least = next;
+                        break;
+                    }
+                }
+                break;
+            }
+        }
+        let range = |((symbol, least), from): ((&Symbol, &u64), &u64)| match least <= from {
+            true => (symbol.least(), symbol.limit()),
+            false => (u32::try_from(*least).unwrap_or(u32::MAX), symbol.limit()),
+        };
+        let ranges: Vec<(u32, u32)> = fitted.general.symbols().zip(&least).zip(&from).map(range).collect();
+        Ok(fitted.general.within(&ranges)?)
+    }
 }
 
 /// These values with the largest power of two below in place of some, as far as that is no less than `from`; none if all
@@ -130,7 +164,7 @@ fn predicted(module: &Module, bindings: &Bindings, caps: &DeviceCaps) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use tallow_ir::{Graph, caps, generalize, structure, text};
+    use tallow_ir::{caps, generalize, structure, text};
 
     use super::*;
 
@@ -185,6 +219,15 @@ mod tests {
     fn two_symbols_have_ranges_each() {
         assert_eq!(ranges(BOTH, [(9, 11), (40, 50)], &caps::h200()), [(9, 256), (9, 256)]);
         assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(5, 8), (8, 8)]);
+    }
+
+    /// A chain of so many steps has one plan, as looking for others takes long.
+    #[test]
+    fn large_graphs_keep_their_ranges() {
+        let steps: String =
+            (2..2100).map(|at| format!("%{} = exp %{at} : f16[{{a}},4096]\n", at + 1)).collect();
+        let body = MATMUL.replace("return %2", &format!("{steps} return %2100"));
+        assert_eq!(ranges(&body, [(9, 0), (2, 0)], &caps::h200()), [(2, 256)]);
     }
 
     #[test]
