@@ -180,14 +180,16 @@ pub(crate) fn find(device: &Device, instance: &mut Instance) -> Result<Option<Lo
 
 /// Drops the programs that were unused for longest where one more of `family` is too many.
 fn make_room(cache: &mut ProgramCache, family: &Arc<Family>) {
-    let mut count: usize = cache.entries.values().flatten().map(|entry| entry.family.len()).sum();
+    // What cannot be compiled takes memory, too.
+    let size = |entry: &Entry| entry.family.len().max(1);
+    let mut count: usize = cache.entries.values().flatten().map(size).sum();
     while count >= CACHED {
         let others = cache.entries.values().flatten().filter(|entry| !Arc::ptr_eq(&entry.family, family));
         let Some(oldest) = others.map(|entry| entry.used).min() else { return family.shrink() };
         cache.entries.retain(|_, entries| {
             entries.retain(|entry| {
                 let is_oldest = entry.used == oldest;
-                count -= if is_oldest { entry.family.len() } else { 0 };
+                count -= if is_oldest { size(entry) } else { 0 };
                 !is_oldest
             });
             !entries.is_empty()

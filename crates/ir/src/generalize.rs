@@ -208,9 +208,9 @@ impl<'a> Builder<'a> {
         match &node.op {
             Op::Broadcast(shape) => {
                 let added = shape.rank().saturating_sub(extents.len());
-                let sizeserand =
+                let of_operand =
                     |axis: usize| axis.checked_sub(added).map(|at| extents[at].clone()).filter(|e| !e.is(1));
-                (0..shape.rank()).map(|axis| self.choose(node, axis, sizeserand(axis))).collect()
+                (0..shape.rank()).map(|axis| self.choose(node, axis, of_operand(axis))).collect()
             }
             Op::Reshape(shape) => self.reshape(node, shape.rank(), &extents),
             Op::Slice { axis, .. } => {

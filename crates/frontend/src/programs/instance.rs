@@ -71,7 +71,7 @@ impl Instance {
         todo.clear();
     }
 
-    /// Becomes the instance of these roots, of which each needs values of [`crate::lower::pending`] steps only.
+    /// Becomes the instance of these roots, which need no input of a function: [`crate::lower::Order`] refuses those.
     pub fn collect<'a>(&mut self, roots: impl Iterator<Item = &'a Tensor>) {
         self.clear();
         let mut hasher = FixedState::default().build_hasher();
