@@ -387,11 +387,6 @@ impl LazyPlan {
         self.plan.set_weight(memory, number, weight).map_err(device_error)
     }
 
-    /// See [`Plan::release`].
-    pub fn release(&self, memory: &mut RunMemory) {
-        self.plan.release(memory);
-    }
-
     /// A value of this plan's device.
     pub fn on_device(&self, value: DeviceValue) -> OnDevice {
         OnDevice { device: self.device.clone(), value }

@@ -10,6 +10,7 @@ use tallow_ir::{Bindings, TensorType};
 
 use crate::error::{Error, ExecError};
 use crate::executable::{Compiled, check_bindings, fill_table, record_spec};
+use crate::reuse::emptied;
 pub use crate::value::DeviceValue;
 use crate::vulkan::bound::Bound;
 use crate::vulkan::replay::Replays;
@@ -176,13 +177,6 @@ pub struct Operands<'a> {
     pub inputs: &'a [DeviceValue],
     /// The numbers of inputs that have no other owner, so that results may reuse their memory.
     pub donated: &'a [usize],
-}
-
-/// An empty list in the memory of another.
-fn emptied<'a>(mut bound: Vec<Bound<'_>>) -> Vec<Bound<'a>> {
-    bound.clear();
-    // A vector collects into the memory of the one that it iterates over, which has no element with a lifetime.
-    bound.into_iter().map_while(|_| None).collect()
 }
 
 /// What errors call the memory of a plan's arena.

@@ -38,6 +38,7 @@ pub mod options;
 pub mod record;
 #[cfg(feature = "vulkan")]
 pub mod resident;
+mod reuse;
 pub mod statistics;
 #[cfg(feature = "vulkan")]
 pub mod tune;

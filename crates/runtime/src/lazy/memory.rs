@@ -24,6 +24,8 @@ pub struct RunMemory {
     pub(super) inputs: Vec<usize>,
     /// The program buffer of each given state, if the plan uses it.
     states: Vec<Option<usize>>,
+    /// The program buffers of each weight of the module.
+    weights: Vec<Vec<usize>>,
     pub(super) lists: Lists,
 }
 
@@ -101,14 +103,17 @@ impl Plan {
         };
         let mut held = vec![];
         let mut buffers = vec![None; states.len()];
+        let mut weights = vec![vec![]; module.weights.len()];
         for (number, buffer) in module.program.buffers.iter().enumerate() {
             let own = || self.own[number].clone().map(|own| Held::Value(DeviceValue::Buffer(own)));
             held.push(match buffer.kind {
-                BufferKind::Arena
-                | BufferKind::Output(_)
-                | BufferKind::Symbols
-                | BufferKind::Input(_)
-                | BufferKind::Weight(_) => None,
+                BufferKind::Arena | BufferKind::Output(_) | BufferKind::Symbols | BufferKind::Input(_) => {
+                    None
+                }
+                BufferKind::Weight(weight) => {
+                    weights[weight as usize].push(number);
+                    None
+                }
                 BufferKind::Scratch { .. } | BufferKind::Codebooks => own(),
                 BufferKind::State(state) => {
                     let want = &module.states[state as usize];
@@ -119,7 +124,7 @@ impl Plan {
             });
         }
         let inputs = module.inputs.iter().map(input).collect::<Result<_, _>>()?;
-        Ok(RunMemory { held, inputs, states: buffers, lists: Lists::default() })
+        Ok(RunMemory { held, inputs, states: buffers, weights, lists: Lists::default() })
     }
 
     /// Gives runs the weight of a number, by the order of the compiled graph's.
@@ -135,21 +140,10 @@ impl Plan {
         let module = self.compiled.module();
         let Some(want) = module.weights.get(number) else { return Ok(()) };
         same_type("weight", &want.name, &want.ty, &weight.ty)?;
-        for (held, buffer) in memory.held.iter_mut().zip(&module.program.buffers) {
-            if buffer.kind == BufferKind::Weight(number as u32) {
-                *held = Some(Held::Value(weight.value.clone()));
-            }
+        for buffer in &memory.weights[number] {
+            memory.held[*buffer] = Some(Held::Value(weight.value.clone()));
         }
         Ok(())
-    }
-
-    /// Forgets the memory of weights and states, which each run is given again then.
-    pub fn release(&self, memory: &mut RunMemory) {
-        for (held, buffer) in memory.held.iter_mut().zip(&self.compiled.module().program.buffers) {
-            if matches!(buffer.kind, BufferKind::Weight(_) | BufferKind::State(_)) {
-                *held = None;
-            }
-        }
     }
 }
 
@@ -161,6 +155,13 @@ impl RunMemory {
                 DeviceValue::Block(block) => Held::Block(Arc::downgrade(block)),
                 DeviceValue::Buffer(_) => Held::Value(value.clone()),
             });
+        }
+    }
+
+    /// Forgets the memory of weights and states, which each run is given again then.
+    pub fn release(&mut self) {
+        for buffer in self.weights.iter().flatten().chain(self.states.iter().flatten()) {
+            self.held[*buffer] = None;
         }
     }
 

@@ -9,6 +9,7 @@ use super::error::vulkan;
 use super::sequence::{Sequence, Step};
 use crate::error::Result;
 use crate::record::Grid;
+use crate::reuse::emptied;
 
 const ALL_STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
     vk::PipelineStageFlags::COMPUTE_SHADER.as_raw()
@@ -108,13 +109,6 @@ pub(super) fn write_sets(device: &Device, sequence: &Sequence, lists: &mut SetLi
     // the ranges are within live buffers (`check`).
     unsafe { device.raw.update_descriptor_sets(&all, &[]) };
     *writes = emptied(all);
-}
-
-/// An empty list in the memory of another.
-fn emptied<'a>(mut writes: Vec<vk::WriteDescriptorSet<'_>>) -> Vec<vk::WriteDescriptorSet<'a>> {
-    writes.clear();
-    // A vector collects into the memory of the one that it iterates over, which has no element with a lifetime.
-    writes.into_iter().map_while(|_| None).collect()
 }
 
 /// Records the dispatches of a sequence and the barriers between them. `known` gives the workgroups at an offset of a

@@ -53,7 +53,7 @@ impl OnDevice {
         let mut run = lock(&self.run);
         let done = self.run_with(&mut run, symbols, evaluation);
         // Nobody's memory is held until the next run.
-        self.plan.release(&mut run.memory);
+        run.memory.release();
         run.inputs.clear();
         run.results.clear();
         done
