@@ -21,4 +21,4 @@ pub mod window_cases;
 pub use case::{Case, Test};
 pub use compare::{Tolerance, assert_close, compare, nmse};
 pub use random_graph::{Options, covering_graph, random_graph, random_row_program, random_run_program};
-pub use random_inputs::{Inputs, random_inputs, random_weight};
+pub use random_inputs::{Inputs, random_inputs, random_weight, with_symbols};

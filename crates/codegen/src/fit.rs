@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn two_symbols_have_ranges_each() {
         assert_eq!(ranges(BOTH, [(9, 11), (40, 50)], &caps::h200()), [(9, 256), (9, 256)]);
-        assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(5, 8), (8, 8)]);
+        assert_eq!(ranges(BOTH, [(9, 11), (5, 8)], &caps::lavapipe()), [(2, 8), (2, 8)]);
     }
 
     /// A product has three nodes; each range that is looked at and each number of rows is compiled.

@@ -11,7 +11,7 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod sort;
 
-use tallow_ir::form::{self, Form, MATVEC_MAX_ROWS};
+use tallow_ir::form::{self, Form};
 use tallow_ir::{DeviceCaps, Fusion, FusionKind};
 
 use self::attention::{decode, flash, grad, grad_tiles, per_query, tiled};
@@ -79,7 +79,7 @@ impl<'f> Kind<'f> {
                 let mut all = coopmat::schedules(e, f);
                 let longer = all.first().and_then(|first| coopmat::longer_prefetch(f, first));
                 all.extend(matmul_coopmat2::schedules(e, f).into_iter().chain(longer));
-                if f.m.max_value() <= MATVEC_MAX_ROWS {
+                if form::are_few(&f.m) {
                     all.extend(fma::schedules(e, f)?.first());
                 }
                 all

@@ -10,7 +10,7 @@ use crate::access::groups_along_k;
 pub use crate::activations::{ACTIVATIONS, BLOCK, quantize_node};
 use crate::caps::DeviceCaps;
 use crate::dtype::{DType, Format};
-use crate::form::{ContractionForm, MATVEC_MAX_ROWS, param_through_reshapes};
+use crate::form::{ContractionForm, are_few, param_through_reshapes};
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -136,8 +136,7 @@ fn fits_shared_memory(rows: i64, k: i64, caps: &DeviceCaps) -> bool {
 /// Whether integer dot products can compute a contraction whose left operand is quantized, in this kernel or before it.
 pub fn supported(body: &Graph, form: &ContractionForm, caps: &DeviceCaps) -> bool {
     let anchors = || form.segments.iter().flat_map(|s| &s.anchors);
-    let extents = (form.m.as_const(), form.k.as_const());
-    let (Some(m), Some(k)) = extents else { return false };
+    let (m, Some(k)) = (form.m.max_value(), form.k.as_const()) else { return false };
     has_instructions(caps)
         && form.batch.numel().is(1)
         && fits_shared_memory(m, k, caps)
@@ -169,8 +168,8 @@ pub fn quantize_activations(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, G
         let lhs = operands[0];
         let ty = new.ty(lhs).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
-        let (Some(rows), Some(inner)) = (m.as_const(), k.as_const()) else { return Ok(None) };
-        let few = rows <= MATVEC_MAX_ROWS && ty.shape.numel() == m * k;
+        let (rows, Some(inner)) = (m.max_value(), k.as_const()) else { return Ok(None) };
+        let few = are_few(m) && ty.shape.numel() == m * k;
         // Rows too long for shared memory are not quantized: the float kernel would read them anyway.
         let can_quantize = inner > 0 && inner % BLOCK == 0 && fits_shared_memory(rows, inner, caps);
         if !(few && can_quantize && ty.dtype == DType::F32) || weights_of(new, operands[1]).is_none() {

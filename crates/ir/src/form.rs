@@ -63,6 +63,13 @@ fn no<T>(why: impl Into<String>) -> Result<T, Reason> {
 /// Maximum rows of activations for which a matmul counts as a matvec.
 pub const MATVEC_MAX_ROWS: i64 = 8;
 
+/// Whether a matmul of so many rows counts as a matvec, whatever the symbols stand for. Not where they stand for one
+/// row at most: loops over one row are left out, and this one may not exist.
+pub fn are_few(rows: &Dim) -> bool {
+    let most = rows.max_value();
+    most <= MATVEC_MAX_ROWS && (most > 1 || rows.as_const().is_some())
+}
+
 /// Widest column tile that an epilogue may require.
 pub const MAX_TILE: i64 = 256;
 
@@ -255,9 +262,10 @@ pub fn form(kind: FusionKind, body: &Graph) -> Result<Form, Reason> {
         (FusionKind::Row, 1.., 0, 0) => row(body, &reduces).map(Form::Row),
         (FusionKind::Matvec, _, 1.., 0) => {
             let form = contraction(kind, body, &matmuls, &reduces)?;
-            match form.m.as_const() {
-                Some(m) if m <= MATVEC_MAX_ROWS => Ok(Form::Contraction(form)),
-                _ => no(format!("{} rows are too many for a matvec", form.m)),
+            if are_few(&form.m) {
+                Ok(Form::Contraction(form))
+            } else {
+                no(format!("{} rows are too many for a matvec", form.m))
             }
         }
         (FusionKind::Matmul, 0, 1.., 0) => contraction(kind, body, &matmuls, &[]).map(Form::Contraction),

@@ -12,7 +12,7 @@ use crate::cost;
 use crate::dim::Dim;
 use crate::dot;
 use crate::dtype::{DType, Format};
-use crate::form::{ContractionForm, MATVEC_MAX_ROWS};
+use crate::form::{ContractionForm, MATVEC_MAX_ROWS, are_few};
 use crate::graph::{Graph, GraphError, Node, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -278,7 +278,7 @@ fn round_attention(
     operands: &[Value],
 ) -> Result<Option<Value>, GraphError> {
     let ty = graph.ty(operands[0]);
-    let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
+    let few = are_few(&ty.shape.dims()[1]);
     let is_narrow = |v: &Value| is_exact(graph, *v, MatrixOperand::F16) || unpacked(graph, *v).is_some();
     let narrow = operands[1..3].iter().all(is_narrow);
     if few || !narrow || !(is_exact(graph, operands[0], MatrixOperand::F16) || ty.dtype == DType::F32) {
@@ -337,9 +337,9 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         }
         let ty = new.ty(operands[0]).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
-        let few = m.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
+        let few = are_few(m);
         // Those whose activations are quantized are multiplied as integers.
-        let tiled = m.as_const().is_some_and(|m| gains_from_tiles(new, m, operands[1]));
+        let tiled = gains_from_tiles(new, m.max_value(), operands[1]);
         let integers = dot::is_quantized(new, operands[0]);
         let is_multiple_of_vector = k.as_const().is_some_and(|k| k > 0 && k % K_VECTOR == 0);
         let across = !few && has_blocks_across_k(new, operands[1]);

@@ -14,6 +14,7 @@ mod changing;
 mod choices;
 mod custom;
 mod differential;
+mod few_rows;
 mod formats;
 mod functions;
 mod gradients;

@@ -12,7 +12,7 @@ ${ reduce }
 //% endif
 for (uint t = ${ t }; t < ${ m * tile }u; t += ${ workgroup }u) {
     const uint m = t / ${ tile }u, n = column0 + t % ${ tile }u;
-    if (n < ${ n }) {
+    if (n < ${ n }${ exists }) {
         ${ store | indent(8) }
     }
 }
@@ -23,14 +23,14 @@ barrier();
 // Eight adjacent invocations quantize one block.
 for (uint t = (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID) * 4u; t < ${ m * tile }u; t += ${ workgroup * 4 }u) {
     const uint m = t / ${ tile }u, n0 = column0 + t % ${ tile }u / ${ block }u * ${ block }u, part = t / 4u % 8u;
-    if (n0 < ${ n }) {
+    if (n0 < ${ n }${ exists }) {
         float x[4];
         [[unroll]] for (uint j = 0u; j < 4u; ++j) x[j] = rounded${ loop.index0 }[t + j];
         uint words[2];
 //% else
 for (uint t = lane * ${ block }u; t < ${ m * tile }u; t += ${ workgroup * block }u) {
     const uint m = t / ${ tile }u, n0 = column0 + t % ${ tile }u;
-    if (n0 < ${ n }) {
+    if (n0 < ${ n }${ exists }) {
         float x[${ block }];
         [[unroll]] for (uint j = 0u; j < ${ block }u; ++j) x[j] = rounded${ loop.index0 }[t + j];
         uint words[${ r.words }];

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
-use crate::form::MATVEC_MAX_ROWS;
+use crate::form::are_few;
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::op::Op;
 use crate::rewrite::rebuild;
@@ -153,7 +153,7 @@ fn fit_tiles(graph: &Graph, matmul: &Node, lengths: &[i64]) -> bool {
 /// Whether a matmul has so few rows that it is a matvec's.
 fn is_few_rows(graph: &Graph, matmul: &Node) -> bool {
     let dims = graph.ty(matmul.operands[0]).shape.dims();
-    dims[dims.len() - 2].as_const().is_some_and(|rows| rows <= MATVEC_MAX_ROWS)
+    are_few(&dims[dims.len() - 2])
 }
 
 /// The matmul that node `id` is, or computed from, by elementwise ops, if nothing else reads it.

@@ -50,7 +50,7 @@ fn load(
         });
     }
     let (((), group), row) = e.scope(|e| {
-        let row = e.atom(&mv.form.m, "m");
+        let row = mv.row(e);
         e.scope(|e| {
             let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
             let atom = e.set_group(size);

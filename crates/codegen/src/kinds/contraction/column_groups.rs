@@ -20,7 +20,7 @@ fn arrays(
     form: &ContractionForm,
     tiles: &[u32],
 ) -> Result<Vec<(String, Glsl, u32)>, CodegenError> {
-    let m = form.m.as_const().unwrap_or(1) as u32;
+    let m = form.m.max_value() as u32;
     let mut found: Vec<(String, Glsl, u32)> = vec![];
     for (segment, tile) in form.segments.iter().zip(tiles) {
         let Some(runs) = &segment.column_groups else { continue };
@@ -112,7 +112,9 @@ pub(crate) fn lines(
     }
     // The last tile may extend past the last column.
     let whole = segment.n.as_const().is_some_and(|n| n % i64::from(tile) == 0);
-    let inside = if whole { String::new() } else { format!("run < {}", e.dim(&count)) };
+    let column = (!whole).then(|| format!("run < {}", e.dim(&count)));
+    let row = mv.rows.as_ref().map(|rows| format!("m < {rows}"));
+    let inside = column.into_iter().chain(row).collect::<Vec<String>>().join(" && ");
     let holes = context! {
         by_subgroups, rows, inside, lines, m => mv.m, side_by_side, columns => runs.columns, workgroup => mv.workgroup,
     };

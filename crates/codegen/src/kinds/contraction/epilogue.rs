@@ -51,6 +51,7 @@ pub(crate) fn emit(
     let neighbours = quantize_results::neighbours(e, segment);
     let t = if neighbours { "gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID" } else { "lane" };
     let n = e.dim(&segment.n);
+    let exists = mv.rows.as_ref().map_or(String::new(), |rows| format!(" && m < {rows}"));
     let ((reduce, store, blocks), deferred) = e.scope(|e| {
         if let Some(Deferred { accumulators, row_loop }) = deferred {
             row_loop.in_groups(e, |e| reduction::finish(e, used, accumulators, row_loop))?;
@@ -84,7 +85,7 @@ pub(crate) fn emit(
     let floats = segment.anchors.len() as u32 * m * tile;
     let (slices, slice_floats) = (mv.slices, mv.slice_floats);
     let holes = context! {
-        deferred => deferred.join("\n"), t, m, tile, workgroup, slices, slice_floats, floats, n, reduce, store, blocks,
+        deferred => deferred.join("\n"), t, m, tile, workgroup, slices, slice_floats, floats, n, exists, reduce, store, blocks,
         block => dot::BLOCK,
     };
     render("matvec_epilogue.glsl", holes)

@@ -71,7 +71,9 @@ pub(crate) fn issue(e: &mut Emitter<'_>, mv: &Matvec<'_>) -> Result<Option<Epilo
     })?;
     let declared: Vec<String> = cached.iter().map(|(_, name)| format!("{name} = 0.0")).collect();
     let last = e.dim(&(&segment.n - &Dim::one()));
-    let place = format!("const uint m = lane / {tile}u, n = min(group * {tile}u + lane % {tile}u, {last});");
+    let m = format!("lane / {tile}u");
+    let m = mv.existing(&m).unwrap_or(m);
+    let place = format!("const uint m = {m}, n = min(group * {tile}u + lane % {tile}u, {last});");
     e.line("// Operands of the epilogue, in flight during the products.");
     e.line(format!("float {};", declared.join(", ")));
     e.lines(block(&format!("if (lane < {}u)", mv.m * tile), [vec![place], loads].concat()));

@@ -24,7 +24,12 @@ struct Set {
 
 /// The sets of blocks that an item needs: adjacent blocks, and blocks two apart.
 fn sets(mv: &Matvec<'_>, column_loop: &ColumnLoop, parts: &[Part]) -> Vec<Set> {
-    let row = if mv.m == 1 { String::new() } else { format!("m * {}u + ", mv.k / dot::BLOCK as u32) };
+    // Rows in shared memory are staged for the maximum.
+    let existing = mv.existing("m").filter(|_| matches!(mv.source, Source::Blocks(_)));
+    let row = match mv.m {
+        1 => String::new(),
+        _ => format!("{} * {}u + ", existing.as_deref().unwrap_or("m"), mv.k / dot::BLOCK as u32),
+    };
     let item = column_loop.clamped();
     let quarters = |part: &Part| part.packing == Packing::Quarters;
     let mut sets = vec![];
@@ -133,7 +138,7 @@ pub(crate) fn read_memory(
     let m = mv.m;
     e.scoped_lines(|e| {
         let rows = e.scoped_lines(|e| {
-            let row = e.atom(&mv.form.m, "m");
+            let row = mv.row(e);
             // In vectors, if they load anything.
             if step.is_multiple_of(QUAD) {
                 let (element, group) =
@@ -167,10 +172,8 @@ fn element(
     to: &str,
 ) -> Result<(Vec<String>, Vec<String>), CodegenError> {
     e.scope(|e| {
-        let grouped = (size > 1).then(|| {
-            let g = e.atom(&Dim::constant(mv.form.k.max_value() / i64::from(size)), "g");
-            (g, e.set_group(size))
-        });
+        let groups = mv.form.k.div_exact(&Dim::constant(size.into())).filter(|_| size > 1);
+        let grouped = groups.map(|groups| (e.atom(&groups, "g"), e.set_group(size)));
         e.scoped_lines(|e| {
             let k = match grouped {
                 Some((g, j)) => {

@@ -43,7 +43,7 @@ fn source(e: &Emitter<'_>, form: &ContractionForm) -> Source {
 /// Whether activations can be staged as floats: a prologue reduces them, they fit in shared memory, and weights load in
 /// vectors of eight.
 fn can_stage(e: &Emitter<'_>, form: &ContractionForm) -> bool {
-    let (Some(m), Some(k)) = (form.m.as_const(), form.k.as_const()) else { return false };
+    let (m, Some(k)) = (form.m.max_value(), form.k.as_const()) else { return false };
     let mut anchors = form.segments.iter().flat_map(|s| &s.anchors);
     let possible = !form.prologue.is_empty()
         && m > 0
@@ -106,7 +106,7 @@ impl<'f> Matvec<'f> {
         if source.is_packed() && !dot::supported(e.body, form, e.caps) {
             return Err(unsupported());
         }
-        let m = form.m.as_const().and_then(|m| u32::try_from(m).ok()).ok_or_else(unsupported)?;
+        let m = u32::try_from(form.m.max_value()).map_err(|_| unsupported())?;
         let (ty, _) = accumulator(e, form)?;
         let tiles = widened(e, form, schedule.tile.n);
         let batch = e.atom(&form.batch.numel(), if source == Source::Memory { "batch" } else { "0u" });
@@ -115,6 +115,7 @@ impl<'f> Matvec<'f> {
             source,
             batch,
             buffers: (0..e.body.outputs().len()).map(|o| e.result(o as u32)).collect(),
+            rows: form.m.as_const().is_none().then(|| e.dim(&form.m)),
             m,
             k: u32::try_from(form.k.max_value()).unwrap_or(u32::MAX),
             workgroup: schedule.workgroup,
@@ -212,6 +213,9 @@ pub(crate) fn kernel(
     let mut used = Used::default();
     let mut mv = Matvec::new(&mut e, form, schedule)?;
     let grid = mv.grid(&e)?;
+    if let Some(rows) = mv.rows.as_ref().filter(|_| form.m.min_value() < 1) {
+        e.line(format!("if ({rows} == 0u) return;"));
+    }
     let group = activations::group_size(mv.source, form, mv.workgroup);
     let cached = cache_row(&mut e, &mv, group)?;
     let prefetched = if mv.source.is_packed() { epilogue_prefetch::issue(&mut e, &mv)? } else { None };

@@ -4,6 +4,7 @@ use tallow_ir::Value;
 use tallow_ir::form::ContractionForm;
 use tallow_ir::index::Index;
 
+use crate::emit::Emitter;
 use crate::glsl::Glsl;
 
 /// Where the products of a matvec read their activations.
@@ -33,9 +34,12 @@ pub(crate) struct Matvec<'f> {
     pub batch: Index,
     /// The buffer of each output.
     pub buffers: Vec<usize>,
-    /// Rows, and elements per row. `k` is the maximum if it is known only at run time.
+    /// Rows, and elements per row: the maxima if they are known only at run time.
     pub m: u32,
     pub k: u32,
+    /// The number of rows, as a GLSL `uint` expression, if it is known only at run time. Loops over rows are unrolled
+    /// for the maximum; those past the last read the last row, and store nothing.
+    pub rows: Option<String>,
     pub workgroup: u32,
     /// Maximum prefetch distance of packed weights, in columns.
     pub prefetch: u32,
@@ -48,4 +52,22 @@ pub(crate) struct Matvec<'f> {
     pub slice_floats: u32,
     /// Whether activations that are the same for all columns are read before everything else, which waits for them.
     pub item_first: bool,
+}
+
+impl Matvec<'_> {
+    /// The row that variable `m` numbers, which an unrolled loop counts: one that exists. Emits what its name needs.
+    pub fn row(&self, e: &mut Emitter<'_>) -> Index {
+        match self.existing("m") {
+            None => e.atom(&self.form.m, "m"),
+            Some(row) => {
+                e.line(format!("const uint row = {row};"));
+                e.atom(&self.form.m, "row")
+            }
+        }
+    }
+
+    /// A row that exists in place of row `m`; `None` if all do.
+    pub fn existing(&self, m: &str) -> Option<String> {
+        self.rows.as_ref().map(|rows| format!("min({m}, {rows} - 1u)"))
+    }
 }

@@ -42,7 +42,8 @@ pub(crate) fn prologue(
         let ty = e.uses().ty(ty);
         e.line(format!("{ty} {array}[{m}];"));
     }
-    e.block(&format!("for (uint m = 0u; m < {m}u; ++m)"), |e| {
+    let rows = mv.rows.clone().unwrap_or(format!("{m}u"));
+    e.block(&format!("for (uint m = 0u; m < {rows}; ++m)"), |e| {
         let row = e.atom(&form.m, "m");
         reduction::emit(e, used, &form.prologue, &row, scope, group)?;
         for ((id, _), array) in form.prologue.iter().zip(&arrays) {

@@ -7,7 +7,7 @@ use crate::access;
 use crate::cost;
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::form::MATVEC_MAX_ROWS;
+use crate::form::are_few;
 use crate::fusion::FusionKind;
 use crate::graph::{GraphError, NodeId, Value};
 use crate::matrix::{self, MatrixOperand};
@@ -239,7 +239,7 @@ pub(super) fn too_expensive_for_matmuls(
                     continue;
                 }
                 evaluations = evaluations.saturating_add(here);
-                if rows.max_value() > MATVEC_MAX_ROWS {
+                if !are_few(rows) {
                     let branching = if branches { cost::branching_prologue_us(k) } else { 0.0 };
                     waits += branching + cost::waiting_prologue_us(k, map.nodes.len());
                 }

@@ -7,7 +7,7 @@ use super::forms::Forms;
 use crate::access::{is_contiguous_along_n, is_copy};
 use crate::caps::DeviceCaps;
 use crate::dtype::DType;
-use crate::form::{self, MATVEC_MAX_ROWS, Reason};
+use crate::form::{self, Reason};
 use crate::fusion::FusionKind;
 use crate::graph::{Graph, GraphError, Node, NodeId, Value};
 use crate::matrix;
@@ -588,13 +588,12 @@ const MIN_TILED_ELEMENTS: u64 = 1 << 17;
 fn contraction(graph: &Graph, node: &Node) -> FusionKind {
     let dims = node.types[0].shape.dims();
     let [.., rows, columns] = dims else { return FusionKind::Matmul };
-    let few = rows.as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
     let right = node.operands[1];
     let large =
         columns.max_value() >= MIN_TILED_COLUMNS && graph.ty(right).shape.max_numel() >= MIN_TILED_ELEMENTS;
     let tiled = large && is_contiguous_along_n(graph, right);
-    let rounded = rows.as_const().is_some_and(|m| matrix::rounds_few_rows(graph, m, right));
-    if few && !tiled && !rounded { FusionKind::Matvec } else { FusionKind::Matmul }
+    let rounded = matrix::rounds_few_rows(graph, rows.max_value(), right);
+    if form::are_few(rows) && !tiled && !rounded { FusionKind::Matvec } else { FusionKind::Matmul }
 }
 
 fn classes(graph: &Graph) -> Vec<Class> {

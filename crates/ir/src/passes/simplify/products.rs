@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::caps::DeviceCaps;
 use crate::dim::Dim;
-use crate::form::MATVEC_MAX_ROWS;
+use crate::form::are_few;
 use crate::graph::{Graph, GraphError, Value};
 use crate::op::Op;
 use crate::shape::Shape;
@@ -21,9 +21,8 @@ pub(super) fn matmul(
     caps: &DeviceCaps,
 ) -> Result<Option<Value>, GraphError> {
     let dims = result.dims();
-    let [rows, columns] = [2, 1].map(|from_end| dims[dims.len() - from_end].as_const());
-    let few = columns.is_some_and(|n| n <= MATVEC_MAX_ROWS) && rows.is_none_or(|m| m > MATVEC_MAX_ROWS);
-    if !few || !alone {
+    let [few_rows, few_columns] = [2, 1].map(|from_end| are_few(&dims[dims.len() - from_end]));
+    if few_rows || !few_columns || !alone {
         return fold_batch(g, [a, b], result, caps);
     }
     let [left, right] = [exchange_rows(g, b)?, exchange_rows(g, a)?];
@@ -36,10 +35,7 @@ pub(super) fn matmul(
 /// Left operands of matmuls with more columns than a matvec has rows. Another matmul of such an operand may share their
 /// kernel.
 pub(super) fn lefts_of_many_columns(graph: &Graph) -> HashSet<Value> {
-    let many = |v: Value| {
-        let columns = graph.ty(v).shape.dims().last().map_or(0, Dim::max_value);
-        columns > MATVEC_MAX_ROWS
-    };
+    let many = |v: Value| graph.ty(v).shape.dims().last().is_some_and(|columns| !are_few(columns));
     let products = graph.nodes().filter(|(_, node)| node.op == Op::Matmul && many(node.operands[1]));
     products.map(|(_, node)| node.operands[0]).collect()
 }
@@ -88,7 +84,7 @@ fn fold_batch(
     let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
     let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
     // One row of a symbolic batch is a matvec, symbolic rows are not.
-    let matvecs = folded.as_const().is_none() && dims[batch].as_const().is_some_and(|m| m <= MATVEC_MAX_ROWS);
+    let matvecs = folded.as_const().is_none() && are_few(&dims[batch]);
     let rows = &folded * &dims[batch];
     // Tiles of rows lie along one axis of the grid, batches along another.
     let fits = rows.max_value() <= LEAST_ROWS * i64::from(caps.max_workgroup_count[1]);
@@ -136,9 +132,8 @@ pub(super) fn transposed(
     let (left, right) = (*left, *right);
     let Some([rows, columns]) = last_two(outer) else { return Ok(None) };
     // Few rows or columns are a matvec, whose sides have been chosen.
-    let is_few = |dim: &Dim| dim.as_const().is_some_and(|n| n <= MATVEC_MAX_ROWS);
     let is_same = last_two(&node.types[0].shape) == Some([rows, columns]);
-    if is_few(rows) || is_few(columns) || !is_same || !exchanges_rows(axes) {
+    if are_few(rows) || are_few(columns) || !is_same || !exchanges_rows(axes) {
         return Ok(None);
     }
     let Some(source) = before_exchange(g, left) else { return Ok(None) };
