@@ -15,7 +15,7 @@ pub struct Changing {
 }
 
 /// All of them.
-pub const ALL: [Changing; 12] = [
+pub const ALL: [Changing; 13] = [
     Changing { name: "a growing cache", compilations: 4, with_kernels: 4, run: a_growing_cache },
     Changing { name: "batches of all sizes", compilations: 3, with_kernels: 3, run: batches_of_all_sizes },
     Changing {
@@ -36,6 +36,12 @@ pub const ALL: [Changing; 12] = [
         compilations: 4,
         with_kernels: 4,
         run: images_of_several_sizes,
+    },
+    Changing {
+        name: "widths of whole vectors",
+        compilations: 2,
+        with_kernels: 3,
+        run: widths_of_whole_vectors,
     },
     Changing { name: "top k of several k", compilations: 6, with_kernels: 6, run: top_k_of_several_k },
     Changing { name: "a last partial batch", compilations: 2, with_kernels: 2, run: a_last_partial_batch },
@@ -181,6 +187,17 @@ fn images_of_several_sizes(device: &Device) -> Result<Vec<f32>> {
         let x = numbers(device, &[1, 3, h, w], h)?;
         let y = x.conv2d(&kernel, 1, 1, 1, 1)?.relu()?;
         sums.push(y.mean_all()?.to_scalar()?);
+    }
+    Ok(sums)
+}
+
+/// Images whose rows are whole vectors, and others.
+fn widths_of_whole_vectors(device: &Device) -> Result<Vec<f32>> {
+    let kernel = numbers(device, &[32, 32, 3, 3], 1)?;
+    let mut sums = vec![];
+    for (h, w) in [(23, 41), (20, 37), (24, 48), (31, 27), (30, 32), (17, 44), (26, 35)] {
+        let x = numbers(device, &[1, 32, h, w], h)?;
+        sums.push(x.conv2d(&kernel, 1, 1, 1, 1)?.sqr()?.mean_all()?.to_scalar()?);
     }
     Ok(sums)
 }

@@ -1,7 +1,7 @@
 //! Steps whose extents change, by plans that have symbols for them, beside plans of these very extents:
 //!
 //! ```sh
-//! cargo run -p tallow-benches --example changing -- [PROGRAM ..] [--scale N] [--runs N] [--steps N]
+//! cargo run -p tallow-benches --example changing -- [PROGRAM ..] [--scale N] [--multiple N] [--runs N] [--steps N]
 //! ```
 //!
 //! One JSON line per program and size: microseconds of the device and of the host for a run, by plans with symbols and
@@ -22,7 +22,7 @@ use tallow::{DType, Device, Dynamic, Tensor, eval};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-const USAGE: &str = "changing [PROGRAM ..] [--scale N] [--runs N] [--steps N]";
+const USAGE: &str = "changing [PROGRAM ..] [--scale N] [--multiple N] [--runs N] [--steps N]";
 
 /// Of as many measurements the median is taken.
 const REPETITIONS: usize = 7;
@@ -37,6 +37,8 @@ struct Arguments {
     names: Vec<String>,
     /// Divides widths.
     scale: usize,
+    /// The sizes before those that are measured are rounded up to multiples of this.
+    multiple: usize,
     /// Runs of one measurement.
     runs: usize,
     /// Of the growing cache.
@@ -44,7 +46,7 @@ struct Arguments {
 }
 
 fn arguments() -> Result<Arguments> {
-    let mut found = Arguments { names: vec![], scale: 1, runs: 100, steps: 2000 };
+    let mut found = Arguments { names: vec![], scale: 1, multiple: 1, runs: 100, steps: 2000 };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || -> Result<usize> {
@@ -53,6 +55,7 @@ fn arguments() -> Result<Arguments> {
         };
         match word.as_str() {
             "--scale" => found.scale = number()?.max(1),
+            "--multiple" => found.multiple = number()?.max(1),
             "--runs" => found.runs = number()?.max(1),
             "--steps" => found.steps = number()?,
             name if ["loop", "host"].contains(&name) || PROGRAMS.iter().any(|p| p.name == name) => {
@@ -158,8 +161,12 @@ fn compare(program: &Program, arguments: &Arguments) -> Result<bool> {
         let theirs = (program.operands)(&numbers, arguments.scale, size)?;
         Ok((copied(&theirs)?, theirs))
     };
-    for size in program.first.iter().chain(program.sizes) {
-        eval(&[&(program.step)(&ours, &operands(size)?.0)?])?;
+    let rounded = |size: &&[usize]| -> Vec<usize> {
+        size.iter().map(|extent| extent.next_multiple_of(arguments.multiple)).collect()
+    };
+    let measured = program.sizes.iter().map(|size| size.to_vec());
+    for size in program.first.iter().map(rounded).chain(measured) {
+        eval(&[&(program.step)(&ours, &operands(&size)?.0)?])?;
     }
     let mut right = true;
     let plans = symbols.lazy_compilations();

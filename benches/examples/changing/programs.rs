@@ -87,7 +87,7 @@ pub const PROGRAMS: &[Program] = &[
         name: "images",
         text: "relu(conv 3 x 3 of 64 to 64 channels), f32, images of so many rows and columns",
         first: &[&[40, 50], &[60, 90], &[100, 80]],
-        sizes: &[&[64, 64], &[128, 96], &[96, 128], &[160, 192], &[72, 72]],
+        sizes: &[&[64, 64], &[128, 96], &[97, 127], &[160, 192], &[72, 72]],
         weights: |device, scale| Ok(vec![random(device, &[64 / scale, 64 / scale, 3, 3], DType::F32)?]),
         operands: |device, scale, size| {
             Ok(vec![random(device, &[1, 64 / scale, size[0], size[1]], DType::F32)?])

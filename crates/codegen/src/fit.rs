@@ -4,6 +4,8 @@
 //! empty. Where that is predicted to be slow, ranges are made narrower, so that a structure has a plan for few rows and
 //! one for many. The host chooses by the values of the symbols, which it knows at each run.
 
+mod multiples;
+
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -41,8 +43,9 @@ fn fit_within(
 ) -> Result<General, CodegenError> {
     let mut search = Search { caps, nodes, literals: HashMap::new() };
     let Some(first) = search.candidate(general.clone())? else { return Ok(general.clone()) };
-    let fitted = search.with_maxima(first, values)?;
-    search.with_minima(&fitted, values)
+    let (first, values) = search.with_multiples(first, values)?;
+    let fitted = search.with_maxima(first, &values)?;
+    search.with_minima(&fitted, &values)
 }
 
 /// A graph with its kernels.
@@ -55,7 +58,7 @@ struct Search<'a> {
     caps: &'a DeviceCaps,
     /// How many nodes may still be compiled.
     nodes: usize,
-    /// Predicted microseconds of kernels for numbers, by the values of the symbols.
+    /// Predicted microseconds of kernels for numbers, by the integers that the symbols stand for.
     literals: HashMap<Vec<u64>, f64>,
 }
 
@@ -77,18 +80,18 @@ impl Search<'_> {
     /// Predicted microseconds at these values of the symbols, over those of kernels for these very numbers. 1 once too many
     /// nodes were compiled, so that the search ends.
     fn loss(&mut self, candidate: &Candidate, values: &[u64]) -> Result<f64, CodegenError> {
-        let literal = match self.literals.get(values) {
+        let values = &candidate.general.served(values);
+        let integers: Vec<u64> = candidate.general.multiples().zip(values).map(|(of, n)| of * n).collect();
+        let literal = match self.literals.get(&integers) {
             Some(known) => *known,
             None => {
                 let Some(module) = self.compiled(&candidate.general.at(values)?)? else { return Ok(1.0) };
                 let time = predicted(&module, &Bindings::new(), self.caps);
-                self.literals.insert(values.to_vec(), time);
+                self.literals.insert(integers, time);
                 time
             }
         };
-        let names = candidate.general.symbols().map(|symbol| symbol.name().to_string());
-        let bindings = names.zip(values.iter().copied()).collect();
-        Ok(predicted(&candidate.module, &bindings, self.caps) / literal)
+        Ok(predicted_at(candidate, values, self.caps) / literal)
     }
 
     /// With smaller maxima, where the largest ones make kernels slow for these values.
@@ -168,6 +171,12 @@ fn below(number: u64) -> Option<u64> {
     number.checked_sub(1).and_then(u64::checked_ilog2).map(|log| 1 << log)
 }
 
+/// Predicted microseconds of all kernels at these values of the symbols.
+fn predicted_at(candidate: &Candidate, values: &[u64], caps: &DeviceCaps) -> f64 {
+    let names = candidate.general.symbols().map(|symbol| symbol.name().to_string());
+    predicted(&candidate.module, &names.zip(values.iter().copied()).collect(), caps)
+}
+
 /// Predicted microseconds of all kernels.
 fn predicted(module: &Module, bindings: &Bindings, caps: &DeviceCaps) -> f64 {
     let all = 0..module.launches.len();
@@ -191,8 +200,18 @@ mod tests {
         sizes: [(i64, i64); 2],
         fit: impl FnOnce(&General, &[u64]) -> Result<General, CodegenError>,
     ) -> Vec<(u32, u32)> {
+        let fitted = fitted(body, sizes, fit);
+        fitted.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect()
+    }
+
+    fn fitted(
+        body: &str,
+        sizes: [(i64, i64); 2],
+        fit: impl FnOnce(&General, &[u64]) -> Result<General, CodegenError>,
+    ) -> General {
         let instance = |(a, b): (i64, i64)| {
             let body = body.replace("{a*b}", &(a * b).to_string());
+            let body = body.replace("{a+2}", &(a + 2).to_string()).replace("{b+2}", &(b + 2).to_string());
             let body = body.replace("{a}", &a.to_string()).replace("{b}", &b.to_string());
             text::parse(&format!("graph \"g\" {{\n{body}\n}}")).unwrap()
         };
@@ -204,7 +223,7 @@ mod tests {
         assert!(general.bind(&last, &mut values));
         let fitted = fit(&general, &values).unwrap();
         assert!(fitted.bind(&last, &mut values), "{}", fitted.explain());
-        fitted.symbols().map(|symbol| (symbol.least(), symbol.limit())).collect()
+        fitted
     }
 
     const MATMUL: &str = "%0 = input \"x\" : f16[{a},1024]\n %1 = input \"w\" : f16[1024,4096]\n
@@ -256,6 +275,30 @@ mod tests {
     fn what_any_length_suits_has_one_plan() {
         for length in [2, 30, 200] {
             assert_eq!(ranges(ROWS, [(9, 0), (length, 0)], &caps::h200()), [(2, 256)], "{length}");
+        }
+    }
+
+    const IMAGES: &str = "%0 = input \"x\" : f32[1,64,{a},{b}]\n %1 = input \"k\" : f32[1,64,576]\n
+        %2 = pad %0 axis=2 before=1 after=1 value=0 : f32[1,64,{a+2},{b}]\n
+        %3 = pad %2 axis=3 before=1 after=1 value=0 : f32[1,64,{a+2},{b+2}]\n
+        %4 = window %3 axis=3 size=3 stride=1 dilation=1 : f32[1,64,{a+2},{b},3]\n
+        %5 = window %4 axis=2 size=3 stride=1 dilation=1 : f32[1,64,{a},3,{b},3]\n
+        %6 = permute %5 [0,1,3,5,2,4] : f32[1,64,3,3,{a},{b}]\n
+        %7 = reshape %6 : f32[1,576,{a*b}]\n %8 = matmul %1 %7 : f32[1,64,{a*b}]\n return %8 as \"y\"";
+
+    /// Tiles load windows of rows of whole vectors together. Rows count for nothing.
+    #[test]
+    fn widths_of_whole_vectors_have_a_plan_of_their_own() {
+        let h200 = caps::h200();
+        let lines = |sizes| fitted(IMAGES, sizes, |general, values| fit(general, values, &h200)).explain();
+        for (sizes, expected) in [
+            ([(97, 127), (41, 53)], "not where n1 is a multiple of 4"),
+            ([(97, 127), (41, 64)], ": 4*n1 is extent 3 of x"),
+            ([(97, 127), (40, 72)], ": 4*n1 is extent 3 of x"),
+            ([(97, 120), (41, 72)], ": 8*n1 is extent 3 of x"),
+        ] {
+            let text = lines(sizes);
+            assert!(text.contains(expected), "{sizes:?}\n{text}");
         }
     }
 }

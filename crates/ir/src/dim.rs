@@ -143,6 +143,11 @@ impl Dim {
         Some(quotient)
     }
 
+    /// The greatest number that is known to divide all values; 0 if all are 0.
+    pub fn divisor(&self) -> u64 {
+        self.terms.iter().fold(self.constant.unsigned_abs(), |all, (_, coef)| gcd(all, coef.unsigned_abs()))
+    }
+
     /// True if no value is negative (sufficient, not necessary).
     pub fn is_nonnegative(&self) -> bool {
         self.min_value() >= 0
@@ -348,6 +353,11 @@ impl fmt::Display for Dim {
     }
 }
 
+/// The greatest number that divides both; the other one if one is 0.
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,6 +381,18 @@ mod tests {
         assert!(s().le(&(&s() + &p)));
         assert!(!p.le(&s()));
         assert_eq!(d.max_value(), 8 * 512 + 4 * 1024);
+    }
+
+    #[test]
+    fn divisors_of_all_values() {
+        let (n, p) = (s(), Dim::from(Symbol::new("pos", 1024)));
+        let area = &(&(&n * &12.into()) * &p) + &(&p * &8.into());
+        for (dim, divisor) in
+            [(area.clone(), 4), (&area + &6.into(), 2), (n, 1), (24.into(), 24), (0.into(), 0)]
+        {
+            assert_eq!(dim.divisor(), divisor, "{dim}");
+        }
+        assert_eq!(Dim::constant(-8).divisor(), 8);
     }
 
     #[test]

@@ -161,7 +161,8 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(current: &'a Graph, instances: &'a [&'a [i64]], ranges: Ranges, learned: Learned) -> Self {
-        let general = General { graph: Graph::new(current.name()), integers: vec![], symbols: vec![] };
+        let general =
+            General { graph: Graph::new(current.name()), integers: vec![], symbols: vec![], others: vec![] };
         Builder { current, instances, ranges, learned, general, known: HashMap::new(), next: 0 }
     }
 

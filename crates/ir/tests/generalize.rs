@@ -75,6 +75,30 @@ fn multiples_stay_multiples() {
     assert!(of(body, &[(32, 0), (96, 0), (33, 0)]).unwrap().graph().to_string().contains("f32[n0]"));
 }
 
+#[test]
+fn multiples_can_be_told_apart() {
+    let body = "%0 = input \"x\" : f32[{a},{b}]\n %1 = exp %0 : f32[{a},{b}]\n
+        return %1 as \"y\"";
+    let general = of(body, &[(20, 21), (33, 97), (18, 41)]).unwrap();
+    let multiples = general.in_multiples(&[1, 4]).unwrap();
+    assert!(multiples.graph().to_string().contains("f32[n0,4*n1]"), "{}", multiples.graph());
+    let rest = general.without_multiples(vec![1, 4]);
+    for (a, b, (of_multiples, of_rest)) in
+        [(2, 4, (true, false)), (9, 96, (true, false)), (8, 97, (false, true)), (8, 257, (false, false))]
+    {
+        assert_eq!((serves(&multiples, body, a, b), serves(&rest, body, a, b)), (of_multiples, of_rest));
+    }
+    // A narrower range is without them, too.
+    let narrow = rest.within(&[(2, 256), (50, 100)]).unwrap();
+    assert!(!serves(&narrow, body, 9, 96) && serves(&narrow, body, 9, 97) && !serves(&narrow, body, 9, 101));
+    assert_eq!(narrow.served(&[9, 96]), [9, 97]);
+    assert_eq!([narrow.served(&[9, 97]), narrow.served(&[8, 100])], [[9, 97], [8, 99]]);
+    assert!(rest.explain().ends_with("not where n1 is a multiple of 4\n"), "{}", rest.explain());
+    let twice = multiples.in_multiples(&[1, 2]).unwrap();
+    assert_eq!(twice.multiples().collect::<Vec<_>>(), [1, 8]);
+    assert!(serves(&twice, body, 9, 96) && !serves(&twice, body, 9, 100));
+}
+
 /// Leaves come first; what they are reshaped into says what they are made of.
 #[test]
 fn products_are_learned_from_reshapes() {

@@ -2,7 +2,8 @@
 
 use tallow_ir::{AttentionSide, DType, Graph, Op, Value};
 
-use super::work::{WIDE, Work, common};
+use super::work::{WIDE, Work, adjacent, common};
+use crate::instruction::Instruction;
 
 /// The products of a kernel.
 pub(super) struct Product {
@@ -72,11 +73,16 @@ struct Path {
 
 fn load(work: &Work<'_>, operand: Value) -> Load {
     let path = path(work, operand);
+    // Elements of a row that a tile loads together, with one index.
+    let chunk = match work.schedule.instruction {
+        Some(Instruction::Coopmat | Instruction::Coopmat2) => WIDE,
+        None | Some(Instruction::Fma | Instruction::Dot4) => 4,
+    };
     match (path.adjacent >= WIDE, path.windowed) {
         (true, true) => Load::Vector,
         (true, false) if !path.computed => Load::Vector,
         (_, false) => Load::Scalar,
-        (false, true) if path.of_param < WIDE => Load::OddWindow,
+        (false, true) if path.of_param < chunk => Load::OddWindow,
         (false, true) => Load::Window,
     }
 }
@@ -84,7 +90,7 @@ fn load(work: &Work<'_>, operand: Value) -> Load {
 fn path(work: &Work<'_>, value: Value) -> Path {
     let node = work.body.node(value.node);
     if let Op::Param { ty, .. } = &node.op {
-        let adjacent = work.adjacent(ty);
+        let adjacent = adjacent(ty);
         return Path { adjacent, of_param: adjacent, windowed: false, computed: false };
     }
     // An index table is read once for a row.
@@ -110,12 +116,8 @@ fn path(work: &Work<'_>, value: Value) -> Path {
         | Op::Permute(_)
         | Op::Broadcast(_)
         | Op::Gather { .. } => below,
-        Op::Slice { axis, start, .. } => {
-            Path { adjacent: at(*axis, common(work.extent(start) as u64)), ..below }
-        }
-        Op::Pad { axis, before, .. } => {
-            Path { adjacent: at(*axis, common(work.extent(before) as u64)), windowed: true, ..below }
-        }
+        Op::Slice { axis, start, .. } => Path { adjacent: at(*axis, common(start)), ..below },
+        Op::Pad { axis, before, .. } => Path { adjacent: at(*axis, common(before)), windowed: true, ..below },
         Op::Window { axis, .. } => Path { adjacent: at(*axis, 1), windowed: true, ..below },
         Op::Flip { axis } | Op::Concat { axis } => Path { adjacent: at(*axis, 1), ..below },
         Op::Const(_) | Op::Iota { .. } | Op::DimValue { .. } | Op::Scalar { .. } => below,

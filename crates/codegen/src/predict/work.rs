@@ -189,7 +189,7 @@ impl<'a> Work<'a> {
             let bytes = element_bytes(ty.dtype);
             self.bytes_read += loads.min(self.elements_of(ty)) * bytes;
             self.loads += loads;
-            if self.adjacent(ty) as f64 * bytes < NARROW_BYTES {
+            if adjacent(ty) as f64 * bytes < NARROW_BYTES {
                 self.narrow_loads += loads;
             }
         }
@@ -273,17 +273,20 @@ impl<'a> Work<'a> {
             self.narrow_loads *= self.passes;
         }
     }
-
-    /// Elements, up to [`WIDE`], of which rows are whole multiples: what a vector load may take.
-    pub fn adjacent(&self, ty: &TensorType) -> u64 {
-        let row = ty.shape.dims().iter().rev().map(|dim| self.extent(dim)).find(|extent| *extent != 1.0);
-        row.map_or(WIDE, |row| common(row as u64))
-    }
 }
 
-/// The largest power of two, up to [`WIDE`], that divides a number.
-pub(super) fn common(number: u64) -> u64 {
-    if number == 0 { WIDE } else { (1 << number.trailing_zeros().min(63)).min(WIDE) }
+/// Elements, up to [`WIDE`], of which rows are whole multiples: what a vector load may take. A kernel that serves all values
+/// of a symbol loads as they all allow, whatever the value at hand.
+pub(super) fn adjacent(ty: &TensorType) -> u64 {
+    ty.shape.dims().iter().rev().find(|dim| !dim.is(1)).map_or(WIDE, common)
+}
+
+/// The largest power of two, up to [`WIDE`], that divides all values of an extent.
+pub(super) fn common(dim: &Dim) -> u64 {
+    match dim.divisor() {
+        0 => WIDE,
+        number => (1 << number.trailing_zeros()).min(WIDE),
+    }
 }
 
 /// Bytes of an element; of blocks the average.

@@ -99,7 +99,15 @@ impl Next {
         let mut values = vec![];
         general.bind(integers, &mut values);
         let general = match fit(&general, &values, caps) {
-            Ok(fitted) => fitted,
+            // What does not serve the instance that it was made for would be made forever.
+            Ok(fitted) if fitted.bind(integers, &mut values) => fitted,
+            Ok(other) => {
+                tracing::debug!(
+                    "ranges of symbols stay as they are, as these do not hold:\n{}",
+                    other.explain()
+                );
+                *general
+            }
             Err(error) => {
                 tracing::debug!("ranges of symbols stay as they are: {error}");
                 *general

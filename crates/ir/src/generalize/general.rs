@@ -11,6 +11,9 @@ pub struct General {
     /// What each integer of the structure is.
     pub(super) integers: Vec<Dim>,
     pub(super) symbols: Vec<Source>,
+    /// Instances in which each symbol is a multiple of the number in its place are left to another graph; none are if this is
+    /// empty.
+    pub(super) others: Vec<u32>,
 }
 
 /// Where the value of a symbol is read.
@@ -43,6 +46,7 @@ impl General {
         let is_equal = |(dim, integer): (&Dim, &i64)| dim.eval_with(value_of) == Some(*integer);
         values.len() == self.symbols.len()
             && self.integers.len() == integers.len()
+            && !self.is_of_others(values)
             && self.integers.iter().zip(integers).all(is_equal)
     }
 
@@ -56,7 +60,7 @@ impl General {
             let first = places.iter().position(|place| *place == source.integer);
             Source { integer: first.unwrap_or(usize::MAX), ..source }
         };
-        General { graph: self.graph, integers, symbols: self.symbols.into_iter().map(moved).collect() }
+        General { integers, symbols: self.symbols.into_iter().map(moved).collect(), ..self }
     }
 
     /// The symbols, in the order of their values.
@@ -71,7 +75,14 @@ impl General {
             let times = if *multiple == 1 { String::new() } else { format!("{multiple}*") };
             format!("symbol {name} in {least}..={most}: {times}{name} is {place}\n")
         };
-        self.symbols.iter().map(line).collect()
+        let lines: String = self.symbols.iter().map(line).collect();
+        let multiple = |(source, of): (&Source, &u32)| {
+            (*of > 1).then(|| format!("{} is a multiple of {of}", source.symbol.name()))
+        };
+        let all: Vec<String> = self.symbols.iter().zip(&self.others).filter_map(multiple).collect();
+        let others =
+            if all.is_empty() { String::new() } else { format!("not where {}\n", all.join(" and ")) };
+        lines + &others
     }
 
     /// The same with other ranges of its symbols, each within the one that the symbol has.
@@ -85,8 +96,61 @@ impl General {
         };
         let symbols: Vec<Source> = self.symbols.iter().zip(ranges).map(narrowed).collect();
         let extents: Vec<Dim> = symbols.iter().map(|source| Dim::from(&source.symbol)).collect();
-        let integers = self.integers.iter().map(|dim| self.replaced(dim, &extents)).collect();
-        Ok(General { graph: self.with(&extents)?, integers, symbols })
+        self.with_symbols(symbols, &extents)
+    }
+
+    /// The same for those instances alone in which each symbol is a multiple of the number in its place, which its new value
+    /// counts.
+    ///
+    /// # Errors
+    /// When an op refuses it, which it should not.
+    pub fn in_multiples(&self, of: &[u32]) -> Result<General, GraphError> {
+        let counted = |(source, of): (&Source, &u32)| {
+            let (of, symbol) = ((*of).max(1), &source.symbol);
+            let counts = Symbol::new(symbol.name(), symbol.limit() / of);
+            Source {
+                symbol: counts.at_least(symbol.least().div_ceil(of)),
+                multiple: source.multiple.saturating_mul(of.into()),
+                ..source.clone()
+            }
+        };
+        let symbols: Vec<Source> = self.symbols.iter().zip(of).map(counted).collect();
+        let extent = |(source, of): (&Source, &u32)| &Dim::from(&source.symbol) * &Dim::from(*of);
+        let extents: Vec<Dim> = symbols.iter().zip(of).map(extent).collect();
+        self.with_symbols(symbols, &extents)
+    }
+
+    /// The same without those instances in which each symbol is a multiple of the number in its place.
+    #[must_use]
+    pub fn without_multiples(self, of: Vec<u32>) -> General {
+        General { others: of, ..self }
+    }
+
+    /// Whether another graph serves instances with these values of the symbols.
+    fn is_of_others(&self, values: &[u64]) -> bool {
+        let is_multiple = |(value, of): (&u64, &u32)| value.is_multiple_of((*of).into());
+        !self.others.is_empty() && values.iter().zip(&self.others).all(is_multiple)
+    }
+
+    /// These values of the symbols, or ones next to them that are not left to another graph.
+    pub fn served(&self, values: &[u64]) -> Vec<u64> {
+        let mut all = values.to_vec();
+        let last = self.others.iter().rposition(|of| *of > 1).filter(|_| self.is_of_others(values));
+        if let Some((value, source)) = last.and_then(|at| all.get_mut(at).zip(self.symbols.get(at))) {
+            *value = if *value < u64::from(source.symbol.limit()) { *value + 1 } else { *value - 1 };
+        }
+        all
+    }
+
+    /// For each symbol, of how many the integer from which its value is read is known to be a multiple: the value counts
+    /// them.
+    pub fn multiples(&self) -> impl Iterator<Item = u64> {
+        self.symbols.iter().map(|source| source.multiple.unsigned_abs())
+    }
+
+    fn with_symbols(&self, symbols: Vec<Source>, extents: &[Dim]) -> Result<General, GraphError> {
+        let integers = self.integers.iter().map(|dim| self.replaced(dim, extents)).collect();
+        Ok(General { graph: self.with(extents)?, integers, symbols, others: self.others.clone() })
     }
 
     /// The graph with numbers for its symbols.

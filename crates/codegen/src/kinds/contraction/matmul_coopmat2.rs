@@ -175,7 +175,7 @@ fn load(
     let (own_index, k_index) = (e.atoms.index(own), e.atoms.index(k));
     let mut direct = None;
     for (inner, outer, length) in [(k, own, &form.k), (own, k, extent)] {
-        if direct.is_none() && length.as_const().is_some_and(|n| n % operand::WIDE == 0) {
+        if direct.is_none() && is_multiple(length, operand::WIDE as u32) {
             let place = at(e, own_index.clone(), k_index.clone());
             direct = strided_f16(e, value, &place, (inner, outer))?.map(|found| (inner == k, found));
         }

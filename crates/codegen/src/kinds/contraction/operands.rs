@@ -57,7 +57,7 @@ pub(crate) fn column(e: &mut Emitter<'_>, rhs: Value) -> Index {
 
 /// Whether an extent is a multiple of `by`, whatever the symbols stand for.
 pub(crate) fn is_multiple(extent: &Dim, by: u32) -> bool {
-    extent.as_const().is_some_and(|n| n % i64::from(by) == 0)
+    extent.divisor().is_multiple_of(by.into())
 }
 
 /// Batch coordinates of an operand; batch extents of 1 are broadcast.

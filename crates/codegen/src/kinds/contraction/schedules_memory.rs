@@ -4,6 +4,7 @@
 use tallow_ir::form::{ContractionForm, Segment};
 use tallow_ir::{DeviceCaps, cost};
 
+use super::operands::is_multiple;
 use crate::assemble::floor_pow2;
 use crate::blocks::operand;
 use crate::emit::Emitter;
@@ -47,7 +48,8 @@ const MAX_WORKGROUP: u32 = 128;
 
 /// Elements of K per invocation and step: eight if K is a multiple of eight, so that weights load in vectors of eight.
 pub(crate) fn step(form: &ContractionForm) -> u32 {
-    if form.k.as_const().is_some_and(|k| k % operand::WIDE == 0) { operand::WIDE as u32 } else { 1 }
+    let wide = operand::WIDE as u32;
+    if is_multiple(&form.k, wide) { wide } else { 1 }
 }
 
 /// Whether the kernel is bound by the bandwidth of its weights. Formats that are slow to unpack do not gain from wide
