@@ -216,7 +216,7 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
     if short::is_short(form) {
         return short::mapping(e, form, along_row);
     }
-    if along_row == 1 && form.is_contiguous_across_rows(e.body) {
+    if form.is_contiguous_across_rows(e.body) {
         let columns = |atoms: &mut Atoms, j, size| {
             let row = grouped(atoms, &form.rows, size, j)?;
             let i = atoms.free(&form.inner);

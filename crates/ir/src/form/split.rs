@@ -100,9 +100,15 @@ impl RowForm {
     }
 }
 
-/// Params that are read for `value` at `at` in steps of one element along each of two atoms, without those that depend on one
-/// of them alone, such as a factor of each row: few elements, which caches serve. What an index selects depends on both.
+/// So many times at least a param's elements are read, if caches serve it.
+const CACHED: u64 = 16;
+
+/// Params that are read for `value` at `at` in steps of one element along each of two atoms, without those that caches serve:
+/// of few elements for those that are computed, or such as depend on one of the atoms alone, as a factor of each row does.
+/// What an index selects depends on both.
 fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms: &mut Atoms) -> [usize; 2] {
+    let computed =
+        along.iter().fold(1, |n, atom| atoms.get(*atom).extent.max_value().unsigned_abs().saturating_mul(n));
     let reads = param_reads(body, value, at, atoms);
     along.map(|atom| {
         let steps = |at: &Index| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
@@ -111,7 +117,8 @@ fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms
             let is_selected = roots.iter().any(|root| atoms.get(*root).def == AtomDef::Data);
             is_selected || along.iter().all(|atom| roots.contains(atom))
         };
-        reads.iter().filter(|(_, at)| steps(at) && depends(at)).count()
+        let is_cached = |param: &Value| body.ty(*param).shape.max_numel().saturating_mul(CACHED) <= computed;
+        reads.iter().filter(|(param, at)| steps(at) && depends(at) && !is_cached(param)).count()
     })
 }
 
