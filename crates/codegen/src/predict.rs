@@ -146,7 +146,7 @@ fn tiles(work: &Work<'_>, k: &Tiles, by_matrices: bool) -> Demand {
     let Some(product) = Product::of(work) else { return elements(work, &c::MAP) };
     let Tile { m, n, k: depth } = work.schedule.tile;
     let [m, n, depth] = [m, n, depth.max(1)].map(f64::from);
-    let slices = work.slices(product.k);
+    let slices = product.slices(work.schedule.split.slices);
     let steps = ((product.k / depth).ceil() / slices).ceil() * f64::from(work.schedule.tiles_per_workgroup);
     let of_load = |load| match load {
         Load::Vector => k.vector,
@@ -156,7 +156,9 @@ fn tiles(work: &Work<'_>, k: &Tiles, by_matrices: bool) -> Demand {
     };
     let unpacked = if product.blocks { k.unpack } else { 0.0 } * if product.codebook { 2.0 } else { 1.0 };
     let [lhs, rhs] = product.loads.map(of_load);
-    let along_k = work.workgroups * steps * depth;
+    // Workgroups of slices that K does not have leave at once.
+    let computing = work.workgroups * slices / f64::from(work.schedule.split.slices.max(1));
+    let along_k = computing * steps * depth;
     let multiply_adds = along_k * m * n;
     let instructions = work.invocations * steps * k.step
         + along_k * (m * lhs + n * (rhs + unpacked))

@@ -49,6 +49,7 @@ mod split_rows;
 mod states;
 mod states_in_kernels;
 mod structure;
+mod symbolic_k;
 mod threads;
 mod ties;
 mod tiles;

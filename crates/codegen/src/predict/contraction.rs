@@ -12,6 +12,8 @@ pub(super) struct Product {
     pub m: f64,
     pub n: f64,
     pub k: f64,
+    /// The largest K, if it is known at run time.
+    most_k: f64,
     /// How tiles of the left and of the right operand are loaded.
     pub loads: [Load; 2],
     /// Whether an operand is unpacked from blocks, and whether these refer to a codebook.
@@ -40,10 +42,23 @@ impl Product {
             m,
             n,
             k,
+            most_k: work.body.ty(lhs).shape.dims().last().map_or(k, |dim| dim.max_value() as f64),
             loads: [lhs, rhs].map(|operand| load(work, operand)),
             blocks: !dtypes.is_empty(),
             codebook: dtypes.iter().any(has_codebook),
         })
+    }
+}
+
+impl Product {
+    /// The K slices that compute, of so many for the largest K.
+    pub fn slices(&self, slices: u32) -> f64 {
+        let most = f64::from(slices.max(1));
+        if self.k == self.most_k {
+            most
+        } else {
+            (self.k * most / self.most_k.max(1.0)).ceil().clamp(1.0, most)
+        }
     }
 }
 

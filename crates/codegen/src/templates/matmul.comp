@@ -40,13 +40,21 @@ void main() {
 //% else
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z / ${ split.slices }u, slice = gl_WorkGroupID.z % ${ split.slices }u;
 //% endif
+//% if not split.varies
     const uint first = slice * ${ split.each }u, end = min(first + ${ split.each }u, ${ k });
+//% endif
 //% else
     const uint lane = gl_LocalInvocationIndex, batch = gl_WorkGroupID.z;
 //% endif
     const uint row0 = gl_WorkGroupID.${ "y" if swapped else "x" } * ${ bm }u, group = gl_WorkGroupID.${ "x" if swapped else "y" };
     ${ start | indent(4) }
     ${ prelude | indent(4) }
+//% if split and split.varies
+    // As many K slices as there are; a single one needs no partials.
+    const uint used = max((${ k } + ${ split.each - 1 }u) / ${ split.each }u, 1u);
+    if (slice >= used) return;
+    const uint first = slice * ${ split.each }u, end = min(first + ${ split.each }u, ${ k });
+//% endif
 //% for s in segments
     if (${ s.test }) {
         ${ s.body | indent(8) }

@@ -13,6 +13,28 @@ ${ load }
 ${ products }
 barrier();
 //% endmacro
+//% macro combination()
+// The last K slice that is done sums the partials of all slices.
+//% if split.batches == 1
+const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+//% else
+const uint tile = (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+//% endif
+const uint partial0 = tile * ${ split.slices * split.floats }u + ${ partials.first };
+const uint to = partial0 + slice * ${ split.floats }u;
+[[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) ${ partials.store }
+${ split.elect }
+[[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) {
+    {
+        const uint from = partial0;
+        ${ partials.load }
+    }
+    ${ "[[unroll]] " if not split.varies }for (uint p = 1u; p < ${ "used" if split.varies else split.slices ~ "u" }; ++p) {
+        const uint from = partial0 + p * ${ split.floats }u;
+        ${ partials.add }
+    }
+}
+//% endmacro
 //% macro output_tile()
 ${ type } sums[${ accumulators }];
 [[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) sums[i] = ${ zero };
@@ -30,27 +52,12 @@ ${ type } sums[${ accumulators }];
     }
 }
 //% endif
-//% if split
-// The last K slice that is done sums the partials of all slices.
-//% if split.batches == 1
-const uint tile = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-//% else
-const uint tile = (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-//% endif
-const uint partial0 = tile * ${ split.slices * split.floats }u + ${ partials.first };
-const uint to = partial0 + slice * ${ split.floats }u;
-[[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) ${ partials.store }
-${ split.elect }
-[[unroll]] for (uint i = 0u; i < ${ accumulators }u; ++i) {
-    {
-        const uint from = partial0;
-        ${ partials.load }
-    }
-    [[unroll]] for (uint p = 1u; p < ${ split.slices }u; ++p) {
-        const uint from = partial0 + p * ${ split.floats }u;
-        ${ partials.add }
-    }
+//% if split and split.varies
+if (used > 1u) {
+    ${ combination() | indent(4) }
 }
+//% elif split
+${ combination() }
 //% endif
 ${ epilogue }
 //% endmacro

@@ -70,7 +70,7 @@ pub(crate) fn kernel(
     };
     let holes = context! {
         segments, staged, word, type => ty, halves, words => code.words(form), swapped,
-        bm => schedule.tile.m, start => code.start(across).join("\n"), k => mm.k,
+        bm => schedule.tile.m, start => code.start(across).join("\n"), k => &mm.k,
         split => split.map(|split| split.holes(&mut e)),
     };
     finish(e, schedule, "matmul.comp", grid, String::new(), holes)

@@ -71,15 +71,19 @@ pub(crate) struct SplitK {
     tiles: u64,
     floats: u64,
     batches: u32,
+    /// Whether K is known at run time. Only those slices compute that it has.
+    varies: bool,
 }
 
 impl SplitK {
     /// The cost model's number of K slices for `tiles` output tiles of all batches.
     ///
-    /// Returns 1 if there are enough tiles or none, or if K is short or symbolic, or the number of batches is symbolic.
+    /// That of the largest K, if it is symbolic: a shorter one has fewer slices, each as long.
+    ///
+    /// Returns 1 if there are enough tiles or none, or if K is short, or the number of batches is symbolic.
     /// Also returns 1 if the partials need more bindings or larger buffers than the device has.
     pub fn slices(e: &Emitter<'_>, form: &ContractionForm, tile: Tile, tiles: u64) -> u32 {
-        let Some(k) = form.k.as_const().and_then(|k| u64::try_from(k).ok()) else { return 1 };
+        let Ok(k) = u64::try_from(form.k.max_value()) else { return 1 };
         let most = Limit::of(tile).iter().map(|limit| limit.slices(e.caps, k, tiles)).max().unwrap_or(1);
         let slices = floor_pow2(u32::try_from(most).unwrap_or(1).max(1));
         // Of whole K tiles. No slice is empty: its first loads would be beyond K.
@@ -97,12 +101,13 @@ impl SplitK {
     /// The split of a schedule's `tiles` output tiles of each batch; `None` for one slice.
     pub fn of(form: &ContractionForm, schedule: Schedule, tiles: u64) -> Option<SplitK> {
         let (slices, tile) = (schedule.split.slices, schedule.tile);
-        let k = u32::try_from(form.k.as_const()?).ok()?;
+        let k = u32::try_from(form.k.max_value()).ok()?;
         let each = k.div_ceil(tile.k).div_ceil(slices) * tile.k;
         let floats = u64::from(tile.m) * u64::from(tile.n);
         let batches = u32::try_from(form.batch.numel().as_const()?).ok()?;
         let tiles = tiles * u64::from(batches);
-        (slices > 1).then_some(SplitK { slices, each, tiles, floats, batches })
+        let varies = form.k.as_const().is_none();
+        (slices > 1).then_some(SplitK { slices, each, tiles, floats, batches, varies })
     }
 
     /// Workgroups along z: the slices of each batch.
@@ -115,13 +120,16 @@ impl SplitK {
         let floats = self.tiles * u64::from(self.slices) * self.floats;
         let partials = last_workgroup::partials(e, "partial", Glsl::Float, floats);
         let counters = last_workgroup::counters(e, self.tiles);
-        let (slices, batches) = (self.slices, self.batches);
-        context! { declarations => format!("{partials}\n{counters}"), each => self.each, slices, batches }
+        let (slices, batches, varies) = (self.slices, self.batches, self.varies);
+        let declarations = format!("{partials}\n{counters}");
+        context! { declarations, each => self.each, slices, batches, varies }
     }
 
     /// The holes of the combination of partials.
     pub fn combination(&self) -> Hole {
-        let elect = last_workgroup::elect("lane == 0u", "tile", &format!("{}u", self.slices)).join("\n");
-        context! { slices => self.slices, floats => self.floats, batches => self.batches, elect }
+        let varies = self.varies;
+        let slices = if varies { "used".into() } else { format!("{}u", self.slices) };
+        let elect = last_workgroup::elect("lane == 0u", "tile", &slices).join("\n");
+        context! { slices => self.slices, floats => self.floats, batches => self.batches, varies, elect }
     }
 }
