@@ -44,7 +44,7 @@ RUN_EXAMPLES := $(patsubst %,--example %,$(call names,$(wildcard crates/candle/e
 # Mesa's software device has as many lanes as native vectors. LLVM compiles kernels of 4 lanes in two thirds of the time
 # of 8. But integer products need subgroups of 8: the parts of the device suite that have some keep those.
 FEW_LANES := LP_NATIVE_VECTOR_WIDTH=128
-INTEGER_PRODUCTS := choices:: differential::filetests formats:: heads:: matvec:: models::quantized_activations quantize:: quantized_results::
+INTEGER_PRODUCTS := choices:: differential::filetests few_rows:: formats:: heads:: matvec:: models::quantized_activations quantize:: quantized_results::
 # Parts of the device suite that are about the host, and buffers that span several bindings: what they test does not depend on
 # optional features. (Nor does the suite of counts.)
 SAME_ON_PLAIN := changing:: host_layers:: in_windows lazy_programs:: prompts_of_all_lengths remat:: threads::

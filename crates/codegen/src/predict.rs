@@ -160,7 +160,7 @@ fn tiles(work: &Work<'_>, k: &Tiles, by_matrices: bool) -> Demand {
     let computing = work.workgroups * slices / f64::from(work.schedule.split.slices.max(1));
     let along_k = computing * steps * depth;
     let multiply_adds = along_k * m * n;
-    let instructions = work.invocations * steps * k.step
+    let instructions = work.invocations * computing / work.workgroups * steps * k.step
         + along_k * (m * lhs + n * (rhs + unpacked))
         + work.results * k.result * slices.sqrt();
     let split = if slices > 1.0 { k.split_us } else { 0.0 };
@@ -181,9 +181,9 @@ fn few_rows(work: &Work<'_>, k: &FewRows) -> Demand {
         Load::Scalar | Load::Window | Load::OddWindow => k.scalar_weight,
     };
     let codebook = if product.codebook { k.codebook } else { 0.0 };
-    let activations = product.m * product.k;
+    let activations = product.most_m * product.k;
     let instructions = work.invocations * k.invocation
-        + weights * (of_weight + codebook + k.product * product.m)
+        + weights * (of_weight + codebook + k.product * product.most_m)
         + k.staged * work.workgroups * activations;
     let split = if work.slices(product.k) > 1.0 { k.split_us } else { 0.0 };
     let staged = k.staged_us * activations / f64::from(work.schedule.workgroup.max(1));

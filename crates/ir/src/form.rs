@@ -63,8 +63,8 @@ fn no<T>(why: impl Into<String>) -> Result<T, Reason> {
 /// Maximum rows of activations for which a matmul counts as a matvec.
 pub const MATVEC_MAX_ROWS: i64 = 8;
 
-/// Whether a matmul of so many rows counts as a matvec, whatever the symbols stand for. Not where they stand for one
-/// row at most: loops over one row are left out, and this one may not exist.
+/// Whether a matmul of so many rows counts as a matvec, whatever the symbols stand for. A symbolic number of at most one
+/// row does not: kernels of one row have no loop that could skip it.
 pub fn are_few(rows: &Dim) -> bool {
     let most = rows.max_value();
     most <= MATVEC_MAX_ROWS && (most > 1 || rows.as_const().is_some())

@@ -278,7 +278,7 @@ fn round_attention(
     operands: &[Value],
 ) -> Result<Option<Value>, GraphError> {
     let ty = graph.ty(operands[0]);
-    let few = are_few(&ty.shape.dims()[1]);
+    let few = ty.shape.dims()[1].as_const().is_some_and(|s| s <= MATVEC_MAX_ROWS);
     let is_narrow = |v: &Value| is_exact(graph, *v, MatrixOperand::F16) || unpacked(graph, *v).is_some();
     let narrow = operands[1..3].iter().all(is_narrow);
     if few || !narrow || !(is_exact(graph, operands[0], MatrixOperand::F16) || ty.dtype == DType::F32) {
@@ -337,7 +337,9 @@ pub fn round_operands(graph: &Graph, caps: &DeviceCaps) -> Result<Graph, GraphEr
         }
         let ty = new.ty(operands[0]).clone();
         let [.., m, k] = ty.shape.dims() else { return Ok(None) };
-        let few = are_few(m);
+        // Rows of a symbolic number are folded with those of batches.
+        let folded = ty.shape.dims()[..ty.shape.rank() - 1].iter().fold(Dim::one(), |n, dim| &n * dim);
+        let few = are_few(if m.as_const().is_some() { m } else { &folded });
         // Those whose activations are quantized are multiplied as integers.
         let tiled = gains_from_tiles(new, m.max_value(), operands[1]);
         let integers = dot::is_quantized(new, operands[0]);

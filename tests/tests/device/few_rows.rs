@@ -1,5 +1,5 @@
-//! Matmuls of a symbolic number of few rows against the interpreter: the kernels of matvecs compute the most rows that
-//! there may be, and store those that there are.
+//! Matmuls of a symbolic number of few rows against the interpreter. The kernels compute the largest number of rows, and
+//! store the rows of the run.
 
 use tallow_ir::{
     Bindings, DType, Dim, ElementwiseOp as E, Format, FusionKind, Graph, GraphError, Op, ReduceKind, Symbol,

@@ -1,5 +1,5 @@
-//! Matmuls whose inner extent is a symbol and so long that tiles are split along it, against the interpreter: for values that
-//! need all slices, some, one and none.
+//! Matmuls with a long symbolic inner extent, along which tiles are split, against the interpreter. Values need all slices,
+//! some, one and none.
 
 use std::collections::HashMap;
 

@@ -8,8 +8,8 @@ use crate::lazy_resources::{ALONE, around_the_ring, idle};
 
 const WIDTH: usize = 33;
 
-/// Rows of batches at most.
-const ROWS: usize = 7;
+/// Rows of batches at most, more than a matvec has.
+const ROWS: usize = 17;
 
 /// Six layers of a batch, whose last one also goes into a sum over all runs. The result has so many rows, each the sum over
 /// the last layer and a number of its own.

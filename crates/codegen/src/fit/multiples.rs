@@ -4,6 +4,8 @@
 //! known multiple, so the plan that serves it is slow for 96. Where that is predicted, the multiples have a plan of their
 //! own, whose symbols count vectors, and other plans leave them to it.
 
+use std::cmp::Ordering;
+
 use super::{Candidate, LEAST_GAIN, Search, below, predicted_at};
 use crate::error::CodegenError;
 
@@ -14,9 +16,22 @@ const VECTORS: [u64; 2] = [4, 8];
 const SAME: f64 = 1.01;
 
 impl Search<'_> {
-    /// A candidate in multiples of vectors, and the values of its symbols, where these values are multiples and it is
-    /// predicted to be faster. Elsewhere `first`; without multiples, if it is slow for them.
+    /// A candidate in multiples of vectors, and the values of its symbols: where these values are multiples and it is
+    /// predicted to be faster. Elsewhere `first`; without multiples, if it is slow for them. Half of the nodes that may be
+    /// compiled are left for ranges.
     pub(super) fn with_multiples(
+        &mut self,
+        first: Candidate,
+        values: &[u64],
+    ) -> Result<(Candidate, Vec<u64>), CodegenError> {
+        let for_ranges = self.nodes / 2;
+        self.nodes -= for_ranges;
+        let found = self.told_apart(first, values);
+        self.nodes += for_ranges;
+        found
+    }
+
+    fn told_apart(
         &mut self,
         first: Candidate,
         values: &[u64],
@@ -26,9 +41,8 @@ impl Search<'_> {
         }
         // Powers of two, the values that minima are tried with.
         let least = first.general.symbols().map(|symbol| u64::from(symbol.least().max(2)));
-        let power = |(value, least): (&u64, u64)| below(*value).filter(|power| *power >= least);
-        let others: Option<Vec<u64>> = values.iter().zip(least).map(power).collect();
-        let Some(others) = others else { return Ok((first, values.to_vec())) };
+        let power = |(value, least): (&u64, u64)| below(*value).filter(|n| *n >= least).unwrap_or(*value);
+        let others: Vec<u64> = values.iter().zip(least).map(power).collect();
         match self.faster_in_multiples(&first, &others)? {
             // Some of these values are multiples, but not all that matter, or the above had found it.
             Some((of, _)) if !are_multiples(values, &of) => {
@@ -40,15 +54,16 @@ impl Search<'_> {
         }
     }
 
-    /// Which multiples of its symbols a candidate would have to be of to be faster at these values, as few as do so, and
-    /// that candidate.
+    /// The multiples in which a candidate's symbols make it faster at these values, and the faster candidate. As few
+    /// symbols as possible are in multiples.
     fn faster_in_multiples(
         &mut self,
         first: &Candidate,
         values: &[u64],
     ) -> Result<Option<(Vec<u32>, Candidate)>, CodegenError> {
         // Nothing is faster than kernels for these numbers.
-        if self.loss(first, values)? <= LEAST_GAIN {
+        // What needs no kernel has no loss, which is no number.
+        if self.loss(first, values)?.partial_cmp(&LEAST_GAIN) != Some(Ordering::Greater) {
             return Ok(None);
         }
         let mut time = predicted_at(first, values, self.caps);
@@ -59,7 +74,7 @@ impl Search<'_> {
                 if value.is_multiple_of(of) { of as u32 } else { 1 }
             };
             let of: Vec<u32> = first.general.multiples().zip(values).map(missing).collect();
-            let Some((candidate, less)) = self.in_multiples(first, values, &of)? else { break };
+            let Some((candidate, less)) = self.in_multiples(first, values, &of)? else { continue };
             if less * LEAST_GAIN <= time {
                 (time, best) = (less, Some((of, candidate)));
             }

@@ -40,7 +40,7 @@ const WORKGROUP: u32 = 256;
 /// Fewest and most column groups per workgroup: 128 to 512 bytes, if a group is four f32.
 const COLUMNS: (u32, u32) = (8, 32);
 
-/// Elements of a row or column per invocation of a software device, which runs a workgroup on one thread: there each barrier
+/// Elements of a row per invocation of a software device. It runs a workgroup on one thread, where each barrier
 /// of a reduction costs a switch between subgroups. (lavapipe, softmax of 512 rows of 100, of up to 4096: 326 ms in
 /// workgroups of 256, 4.4 ms in those of 8.)
 const SOFTWARE_ELEMENTS: i64 = 4096;
@@ -235,8 +235,7 @@ fn mapping(e: &Emitter<'_>, form: &RowForm) -> Mapping {
         let columns = floor_pow2(groups / cost::workgroups_to_fill(e.caps)).clamp(COLUMNS.0, COLUMNS.1);
         let columns = columns.min(groups.checked_next_power_of_two().unwrap_or(columns));
         let most = floor_pow2(e.caps.max_workgroup_invocations.min(COLUMNS_WORKGROUP));
-        let each = if cost::runs_workgroups_on_one_thread(e.caps) { SOFTWARE_ELEMENTS } else { 4 };
-        let inner = u32::try_from(form.inner.max_value() / each).unwrap_or(u32::MAX).max(1);
+        let inner = u32::try_from(form.inner.max_value() / 4).unwrap_or(u32::MAX).max(1);
         let slices = floor_pow2(inner).min(most / columns).max(1);
         let (scope, workgroup) = (ReduceScope::Slices(slices), columns * slices);
         let split = RowSplit::of_columns(e, form, groups.div_ceil(columns), workgroup, slices, group);
@@ -270,7 +269,8 @@ fn rows_per_workgroup(e: &Emitter<'_>, form: &RowForm, group: u32) -> Option<u32
 fn workgroup_size(e: &Emitter<'_>, inner: i64) -> u32 {
     let device = e.caps.max_workgroup_invocations;
     if cost::runs_workgroups_on_one_thread(e.caps) {
-        let long = u32::try_from(inner / SOFTWARE_ELEMENTS).unwrap_or(u32::MAX).max(1).next_power_of_two();
+        let long =
+            u32::try_from(inner / SOFTWARE_ELEMENTS).unwrap_or(u32::MAX).clamp(1, device).next_power_of_two();
         return floor_pow2(e.caps.scheduled_subgroup_size().max(8).max(long).min(device));
     }
     let most = if inner > ELEMENTS_PER_INVOCATION * i64::from(WORKGROUP) { device } else { WORKGROUP };

@@ -151,8 +151,7 @@ pub(super) const COOPMAT: Tiles = Tiles {
     alone: 3.0,
 };
 
-/// The window of an odd row is that of 3 x 3 windows of 64 channels (H200, f32): 97 x 127 pixels take 66 us, 128 x 96 take
-/// 48 us.
+/// `odd_window` is from 3 x 3 windows of 64 channels in f32 on an H200: 97 x 127 pixels take 66 us, 128 x 96 take 48 us.
 pub(super) const FMA: Tiles = Tiles {
     step: 53.0,
     vector: 7.0,

@@ -7,12 +7,12 @@ use crate::instruction::Instruction;
 
 /// The products of a kernel.
 pub(super) struct Product {
-    /// Batch, rows, columns of all products together, and K.
+    /// Batch, columns of all products together, and K.
     pub batch: f64,
-    pub m: f64,
     pub n: f64,
     pub k: f64,
-    /// The largest K, if it is known at run time.
+    /// The largest number of rows and the largest K, which kernels are made for.
+    pub most_m: f64,
     most_k: f64,
     /// How tiles of the left and of the right operand are loaded.
     pub loads: [Load; 2],
@@ -31,7 +31,17 @@ impl Product {
             work.extents(value).iter().rev().nth(from_end).copied().unwrap_or(1.0)
         };
         let n = last(rhs, 0) + all.map(|(_, rhs)| last(rhs, 0)).sum::<f64>();
-        let (m, k) = (last(lhs, 1), last(lhs, 0));
+        let k = last(lhs, 0);
+        let most = |from_end: usize| {
+            work.body
+                .ty(lhs)
+                .shape
+                .dims()
+                .iter()
+                .rev()
+                .nth(from_end)
+                .map_or(1.0, |dim| dim.max_value() as f64)
+        };
         let batch = |value: Value| work.extents(value).iter().rev().skip(2).product::<f64>();
         let dequantized = work.nodes(|op| matches!(op, Op::Dequantize(_)));
         let dtypes: Vec<DType> = dequantized.map(|(_, node)| work.body.ty(node.operands[0]).dtype).collect();
@@ -39,10 +49,10 @@ impl Product {
             |dtype: &DType| matches!(dtype, DType::Block(format) if format.codebook().is_some());
         Some(Product {
             batch: batch(lhs).max(batch(rhs)),
-            m,
             n,
             k,
-            most_k: work.body.ty(lhs).shape.dims().last().map_or(k, |dim| dim.max_value() as f64),
+            most_m: most(1),
+            most_k: most(0),
             loads: [lhs, rhs].map(|operand| load(work, operand)),
             blocks: !dtypes.is_empty(),
             codebook: dtypes.iter().any(has_codebook),

@@ -50,7 +50,7 @@ void main() {
     ${ start | indent(4) }
     ${ prelude | indent(4) }
 //% if split and split.varies
-    // As many K slices as there are; a single one needs no partials.
+    // The K slices of this run. A single one needs no partials.
     const uint used = max((${ k } + ${ split.each - 1 }u) / ${ split.each }u, 1u);
     if (slice >= used) return;
     const uint first = slice * ${ split.each }u, end = min(first + ${ split.each }u, ${ k });

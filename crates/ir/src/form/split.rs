@@ -100,16 +100,18 @@ impl RowForm {
     }
 }
 
-/// So many times at least a param's elements are read, if caches serve it.
+/// Caches serve a param each of whose elements is read so many times on average, if a larger one is read, too.
 const CACHED: u64 = 16;
 
-/// Params that are read for `value` at `at` in steps of one element along each of two atoms, without those that caches serve:
-/// of few elements for those that are computed, or such as depend on one of the atoms alone, as a factor of each row does.
-/// What an index selects depends on both.
+/// Counts the params that are read for `value` at `at` in steps of one element along each of two atoms. Params that caches
+/// serve do not count: small ones, and those that depend on one atom alone, such as a factor of each row. What an index
+/// selects depends on both atoms.
 fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms: &mut Atoms) -> [usize; 2] {
     let computed =
         along.iter().fold(1, |n, atom| atoms.get(*atom).extent.max_value().unsigned_abs().saturating_mul(n));
     let reads = param_reads(body, value, at, atoms);
+    let elements = |param: &Value| body.ty(*param).shape.max_numel();
+    let largest = reads.iter().map(|(param, _)| elements(param)).max().unwrap_or(0);
     along.map(|atom| {
         let steps = |at: &Index| at.terms.iter().any(|(d, c)| d.atom == atom && d.div.is(1) && c.is(1));
         let depends = |at: &Index| {
@@ -117,7 +119,8 @@ fn steps(body: &Graph, (value, at): (Value, &[Index]), along: [AtomId; 2], atoms
             let is_selected = roots.iter().any(|root| atoms.get(*root).def == AtomDef::Data);
             is_selected || along.iter().all(|atom| roots.contains(atom))
         };
-        let is_cached = |param: &Value| body.ty(*param).shape.max_numel().saturating_mul(CACHED) <= computed;
+        let is_cached =
+            |param: &Value| elements(param) < largest && elements(param).saturating_mul(CACHED) <= computed;
         reads.iter().filter(|(param, at)| steps(at) && depends(at) && !is_cached(param)).count()
     })
 }

@@ -11,8 +11,8 @@ pub struct General {
     /// What each integer of the structure is.
     pub(super) integers: Vec<Dim>,
     pub(super) symbols: Vec<Source>,
-    /// Instances in which each symbol is a multiple of the number in its place are left to another graph; none are if this is
-    /// empty.
+    /// Another graph serves the instances in which each symbol is a multiple of the number in its place. Empty if there is
+    /// none.
     pub(super) others: Vec<u32>,
 }
 
@@ -115,9 +115,9 @@ impl General {
             }
         };
         let symbols: Vec<Source> = self.symbols.iter().zip(of).map(counted).collect();
-        let extent = |(source, of): (&Source, &u32)| &Dim::from(&source.symbol) * &Dim::from(*of);
+        let extent = |(source, of): (&Source, &u32)| &Dim::from(&source.symbol) * &Dim::from((*of).max(1));
         let extents: Vec<Dim> = symbols.iter().zip(of).map(extent).collect();
-        self.with_symbols(symbols, &extents)
+        Ok(self.with_symbols(symbols, &extents)?.without_multiples(vec![]))
     }
 
     /// The same without those instances in which each symbol is a multiple of the number in its place.

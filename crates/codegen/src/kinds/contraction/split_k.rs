@@ -71,7 +71,7 @@ pub(crate) struct SplitK {
     tiles: u64,
     floats: u64,
     batches: u32,
-    /// Whether K is known at run time. Only those slices compute that it has.
+    /// Whether K is known at run time. Workgroups of slices beyond it compute nothing.
     varies: bool,
 }
 

@@ -83,8 +83,9 @@ fn fold_batch(
     // The axes next to the rows.
     let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
     let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
-    // One row of a symbolic batch is a matvec, symbolic rows are not.
-    let matvecs = folded.as_const().is_none() && are_few(&dims[batch]);
+    // One row of each of many batches is a matvec. Rows of a symbolic number are folded, as tiles need few workgroups then.
+    let is_known = dims[batch].as_const().is_some();
+    let matvecs = folded.as_const().is_none() && is_known && are_few(&dims[batch]);
     let rows = &folded * &dims[batch];
     // Tiles of rows lie along one axis of the grid, batches along another.
     let fits = rows.max_value() <= LEAST_ROWS * i64::from(caps.max_workgroup_count[1]);
