@@ -14,9 +14,10 @@ use tallow_tests::{Inputs, random_inputs};
 
 use crate::harness::device;
 
-/// Softmax between two products of few rows, with a symbol for the number of rows, and a state that is updated.
+/// Softmax between two products, with a symbol for the number of rows, and a state that is updated.
+/// There are more rows than a matvec has, which would reduce them itself.
 const THREE_KERNELS: &str = r#"graph "three" {
-  symbol seq <= 4
+  symbol seq <= 12
   %0 = input "x" : f32[seq,64]
   %1 = weight "w" : q4_0[96,64]
   %2 = dequantize %1 : f32[96,64]
@@ -34,9 +35,9 @@ const THREE_KERNELS: &str = r#"graph "three" {
   %14 = weight "v" : f16[96,32]
   %15 = cast %14 : f32[96,32]
   %16 = matmul %13 %15 : f32[seq,32]
-  %17 = state "s" : f16[8,32]
+  %17 = state "s" : f16[16,32]
   %18 = cast %16 : f16[seq,32]
-  %19 = state_update %17 %18 at=[1,0] : f16[8,32]
+  %19 = state_update %17 %18 at=[1,0] : f16[16,32]
   return %19
   return %16 as "y"
 }"#;
