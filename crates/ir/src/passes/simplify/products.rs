@@ -83,7 +83,7 @@ fn fold_batch(
     // The axes next to the rows.
     let first = (0..batch).rev().take_while(|axis| inner[*axis].is(1)).last().unwrap_or(batch);
     let folded = dims[first..batch].iter().fold(Dim::one(), |n, d| &n * d);
-    // One row of each of many batches is a matvec. Rows of a symbolic number are folded, as tiles need few workgroups then.
+    // Few rows of a symbolic batch are a matvec. Rows of a symbolic number are folded, so that they share the right operand.
     let is_known = dims[batch].as_const().is_some();
     let matvecs = folded.as_const().is_none() && is_known && are_few(&dims[batch]);
     let rows = &folded * &dims[batch];
